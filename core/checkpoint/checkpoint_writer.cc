@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
+#include "core/checkpoint/between_ranks.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/checkpoint_list.h"
 #include "core/comm/host_numbers.h"
@@ -28,43 +28,6 @@ constexpr std::chrono::milliseconds kTurn(200);
 
 // Bytes that one thread copies at least.
 constexpr int64_t kCopyGrain = int64_t{1} << 20;
-
-// The error of the first rank that has one, on all ranks.
-absl::Status Agree(const absl::Status& own, Communicator& ranks) {
-  constexpr int64_t kCodes = 64;  // more than there are
-  CpuAllocator allocator;
-  int64_t value = (own.ok() ? ranks.size() : ranks.rank()) * kCodes + own.raw_code();
-  LS_RETURN_IF_ERROR(AllReduceNumbers(ranks, absl::MakeSpan(&value, 1), ReduceOp::kMin, kLabel));
-  const int rank = static_cast<int>(value / kCodes);
-  if (rank == ranks.size()) return absl::OkStatus();
-  constexpr int64_t kLongest = 1024;
-  const Tensor text = Tensor::Empty(allocator, {kLongest}, DType::kU8, MemoryClass::kCommunication);
-  std::memset(text.raw(), 0, kLongest);
-  std::memcpy(text.raw(), own.message().data(),
-              std::min<size_t>(own.message().size(), kLongest - 1));
-  LS_RETURN_IF_ERROR(ranks.Broadcast(text, rank, kLabel).Wait());
-  return absl::Status(static_cast<absl::StatusCode>(value % kCodes),
-                      reinterpret_cast<const char*>(text.raw()));
-}
-
-// The number of the shard that this rank writes. Ranks that write none call it all the same.
-absl::StatusOr<ShardNumber> NumberShards(const std::vector<StateTensor>& state,
-                                         Communicator& ranks) {
-  CpuAllocator allocator;
-  const Tensor own = Tensor::Empty(allocator, {2}, DType::kI64, MemoryClass::kCommunication);
-  const Tensor all =
-      Tensor::Empty(allocator, {2 * ranks.size()}, DType::kI64, MemoryClass::kCommunication);
-  own.data<int64_t>()[0] = std::any_of(state.begin(), state.end(), IsSaved) ? 1 : 0;
-  own.data<int64_t>()[1] = absl::GetCurrentTimeNanos();
-  LS_RETURN_IF_ERROR(ranks.AllGather(own, all, kLabel).Wait());
-  // The time of rank 0 tells what is saved together from all else.
-  ShardNumber number = {.shards = 0, .set = absl::StrCat(all.data<int64_t>()[1])};
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    if (rank == ranks.rank()) number.shard = number.shards;
-    number.shards += all.data<int64_t>()[2 * rank];
-  }
-  return number;
-}
 
 void CopyTo(const Tensor& to, const Tensor& from, Kernels& kernels) {
   if (from.device().type != DeviceType::kCpu) return kernels.CopyToHost(from, to.raw());
@@ -131,7 +94,7 @@ absl::Status CheckpointWriter::MakeDraft(const CheckpointInfo& info,
   }
   writing_.emplace(
       Writing{.info = info, .path = path, .draft = std::move(draft), .begun_nanos = NowNanos()});
-  const absl::Status made = Agree(own, ranks_);
+  const absl::Status made = AgreeOnError(own, ranks_);
   return made.ok() ? made : End(made);
 }
 
@@ -175,7 +138,7 @@ absl::Status CheckpointWriter::Advance(std::chrono::nanoseconds limit) {
   if (are_done == 0) return absl::OkStatus();
   const absl::Status own = writing_->task == nullptr ? absl::OkStatus() : writing_->task->Result();
   writing_->task = nullptr;
-  absl::Status status = Agree(own, ranks_);
+  absl::Status status = AgreeOnError(own, ranks_);
   if (!status.ok() || writing_->is_filled) return End(status);
   status = writing_->draft->Combine(ranks_);
   if (!status.ok()) return End(status);
@@ -191,9 +154,9 @@ absl::Status CheckpointWriter::Save(const CheckpointInfo& info,
                                     const std::vector<StateTensor>& state) {
   LS_RETURN_IF_ERROR(Finish());
   LS_RETURN_IF_ERROR(MakeDraft(info, state));
-  absl::Status status = Agree(writing_->draft->Fill(state, kernels_, {}), ranks_);
+  absl::Status status = AgreeOnError(writing_->draft->Fill(state, kernels_, {}), ranks_);
   if (status.ok()) status = writing_->draft->Combine(ranks_);
-  if (status.ok()) status = Agree(is_first() ? Publish() : absl::OkStatus(), ranks_);
+  if (status.ok()) status = AgreeOnError(is_first() ? Publish() : absl::OkStatus(), ranks_);
   writing_->is_filled = false;  // no time of a thread is to be noted
   return End(status);
 }

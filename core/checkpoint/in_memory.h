@@ -1,7 +1,8 @@
-// A run's checkpoints in the memory of the machine (checkpoint.in_memory_every), beside those on
-// its disk: files of the same form in a folder of /dev/shm, which outlives the ranks that wrote
-// them, threads or processes, and whoever has started these. It does not outlive the machine, nor
-// is it seen from another one.
+// A run's checkpoints in the memory of a machine (checkpoint.in_memory_every), beside those on its
+// disk: files of the same form in a folder of /dev/shm, or of the folder that the environment
+// variable LOCKSTEP_MEMORY names. It outlives the ranks that wrote them, threads or processes, and
+// whoever has started these. It does not outlive the machine, nor is it seen from another one: of
+// several machines each has a part (core/checkpoint/spread_copies.h).
 
 #pragma once
 
@@ -21,9 +22,12 @@ std::string InMemoryFolder(const std::string& run_directory);
 // Whether the path of a checkpoint is in memory.
 bool IsInMemory(const std::string& checkpoint);
 
+// A number for the memory that the folder is in: ranks with the same one see each other's files.
+uint64_t IdentityOfMemory();
+
 // Makes the folder, for nobody but this user, and checks that there is room for `bytes` beside what
-// it holds. FailedPrecondition where this machine has no /dev/shm or another user has the folder,
-// ResourceExhausted where there is no room.
+// it holds. FailedPrecondition where this machine has no such memory or another user has the
+// folder, ResourceExhausted where there is no room.
 absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes);
 
 // Removes the folder, if it is there.

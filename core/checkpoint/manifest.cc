@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/file.h"
@@ -20,6 +21,20 @@ Json ToJson(const ManifestEntry& entry) {
   return {{"name", entry.name},
           {"bytes", entry.bytes},
           {"checksum", absl::StrFormat("%016x", entry.checksum)}};
+}
+
+std::optional<ManifestEntry> EntryFrom(const Json& json) {
+  if (!json.is_object()) return std::nullopt;
+  const Json name = json.value("name", Json()), bytes = json.value("bytes", Json()),
+             checksum = json.value("checksum", Json());
+  ManifestEntry entry;
+  if (!name.is_string() || !bytes.is_number_integer() || !checksum.is_string() ||
+      !absl::SimpleHexAtoi(checksum.get<std::string>(), &entry.checksum)) {
+    return std::nullopt;
+  }
+  entry.name = name;
+  entry.bytes = bytes;
+  return entry;
 }
 
 std::string Format(const std::vector<ManifestEntry>& shards) {
@@ -60,7 +75,26 @@ absl::Status WriteManifest(const std::string& checkpoint) {
     LS_ASSIGN_OR_RETURN(const SafetensorsReader shard, SafetensorsReader::Open(path));
     shards.push_back(EntryOf(shard));
   }
+  return WriteManifest(checkpoint, shards);
+}
+
+absl::Status WriteManifest(const std::string& checkpoint,
+                           const std::vector<ManifestEntry>& shards) {
   return WriteFileAtomically(PathOf(checkpoint), Format(shards));
+}
+
+absl::StatusOr<std::vector<ManifestEntry>> ReadManifest(const std::string& checkpoint) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(PathOf(checkpoint)));
+  const Json manifest = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::vector<ManifestEntry> shards;
+  if (manifest.is_object() && manifest.contains("files") && manifest["files"].is_array()) {
+    for (const Json& file : manifest["files"]) {
+      if (const auto entry = EntryFrom(file)) shards.push_back(*entry);
+    }
+  }
+  // Whatever was left out or read in another way shows.
+  if (!shards.empty() && Format(shards) == text) return shards;
+  return absl::DataLossError(absl::StrCat(PathOf(checkpoint), ": is damaged"));
 }
 
 absl::Status CheckManifest(const std::string& checkpoint,

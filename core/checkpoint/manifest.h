@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/checkpoint/safetensors.h"
 
 namespace lockstep {
@@ -30,6 +31,11 @@ ManifestEntry EntryOf(const SafetensorsReader& shard);
 // Writes the manifest of the shards in a folder. An error names the shard that is missing, or that
 // cannot be read.
 absl::Status WriteManifest(const std::string& checkpoint);
+// Writes the manifest of these shards, of which the folder may lack some.
+absl::Status WriteManifest(const std::string& checkpoint, const std::vector<ManifestEntry>& shards);
+
+// What the manifest of a folder lists. NotFound where there is none, DataLoss if it is damaged.
+absl::StatusOr<std::vector<ManifestEntry>> ReadManifest(const std::string& checkpoint);
 
 // Holds the shards of a folder to its manifest. DataLoss names the shard that is another one than
 // the manifest says, or the manifest where that is missing or damaged.

@@ -12,11 +12,11 @@
 #include "core/base/file.h"
 #include "core/base/program.h"
 #include "core/base/status.h"
+#include "core/checkpoint/machines.h"
 #include "core/comm/agree.h"
 #include "core/comm/mpi/collective_queue.h"
 #include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
-#include "core/config/in_memory_settings.h"
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/nn/model.h"
@@ -121,12 +121,6 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
         " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
         process.size());
   }
-  if (InMemorySettingsOf(run.config).every > 0 && process.ranks_here() != process.size()) {
-    return absl::InvalidArgumentError(
-        "checkpoint.in_memory_every keeps copies in the memory of one machine, and the ranks of "
-        "this run are on several: set it to 0, and save checkpoints to a disk that all of them see "
-        "(checkpoint.every)");
-  }
   LS_RETURN_IF_ERROR(CheckFits(run));
   LS_ASSIGN_OR_RETURN(run.keys["program"], ProgramChecksum());
   run.speaks = process.rank() == 0;
@@ -191,6 +185,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
   const auto train = [&](RankHandle& handle) -> absl::Status {
     LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
     LS_RETURN_IF_ERROR(CheckSameOnAllRanks(run->keys, handle.comm()));
+    LS_ASSIGN_OR_RETURN(run->machines, FindMachines(handle.comm()));
     RankReport own;
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
     if (own.steps_behind < run->settings.steps && !own.ended_early) {

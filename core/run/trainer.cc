@@ -14,6 +14,7 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/in_memory.h"
+#include "core/checkpoint/spread_copies.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
 #include "core/report/metrics.h"
@@ -101,9 +102,13 @@ class Trainer {
     if (run_.visit) run_.visit({.rank = tools_.world.rank(), .step = step, .where = where});
   }
   bool is_first() const { return tools_.world.rank() == 0; }  // which no leg leaves idle
+  bool is_first_here() const { return run_.machines.IsFirst(tools_.world.rank()); }
 
   // Makes everything ready for the first step of this attempt, and returns how many are behind it.
   absl::StatusOr<int64_t> Start() {
+    if (run_.resume && run_.machines.are_several()) {
+      LS_RETURN_IF_ERROR(BringTogether(run_.out, run_.machines, tools_.world));
+    }
     leg_ = &FirstLegOf(run_);
     LS_RETURN_IF_ERROR(Enter());
     Resumed resumed;
@@ -124,6 +129,7 @@ class Trainer {
     LS_RETURN_IF_ERROR(
         AgreeOnFirst(is_first() ? BeginDirectory(resumed) : absl::OkStatus(), tools_.world));
     run_.directory->Agreed();
+    if (!run_.resume && is_first_here()) RemoveInMemoryFolder(run_.out);  // an earlier run's
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step, resumed));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
       report_.validation_at_start = Validate(*leg_, rank(), strategy());
@@ -265,7 +271,7 @@ class Trainer {
   absl::Status EndCopies(const absl::Status& ended) const {
     const bool is_complete = report_.steps_behind == run_.settings.steps || report_.ended_early;
     const bool are_wanted = !is_complete && run_.settings.checkpoint.keep == 0;
-    if (ended.ok() && is_first() && !are_wanted) RemoveInMemoryFolder(run_.out);
+    if (ended.ok() && is_first_here() && !are_wanted) RemoveInMemoryFolder(run_.out);
     return ended;
   }
 
@@ -312,7 +318,6 @@ class Trainer {
   // Begins to change the run directory.
   absl::Status BeginDirectory(const Resumed& resumed) {
     LS_RETURN_IF_ERROR(run_.directory->Begin());
-    if (!run_.resume) RemoveInMemoryFolder(run_.out);  // an earlier run's
     RemoveBestBehind(run_, resumed.steps);
     return SetAside(resumed.damaged);
   }

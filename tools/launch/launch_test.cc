@@ -1,6 +1,7 @@
 // The launcher as a user starts it, while processes of the run are killed.
 
 #include <signal.h>
+#include <stdlib.h>  // setenv
 #include <unistd.h>  // usleep
 
 #include <algorithm>
@@ -209,6 +210,64 @@ TEST_F(LaunchTest, CopiesInMemoryOutliveRanksAndTheLauncher) {
   EXPECT_GE(restarts[1].steps, 110);
   EXPECT_FALSE(PathExists(InMemoryFolder(out())));
 }
+
+// Four ranks of fsdp on four machines, which are folders here. One of them goes down amid the run,
+// with what is in its memory.
+class MachinesTest : public LaunchTest {
+ protected:
+  // The run goes on with a rank on each of `left`, "0 2"; the launcher is on machine 2.
+  void Lose(int lost, int ranks_left, const std::string& left) {
+    const std::string down = path("one_is_down"), memory = path("memory");
+    for (int i = 0; i < 5; ++i) fs::create_directories(absl::StrCat(memory, i));
+    const std::string hosts = Script(
+        "hosts.sh",
+        absl::StrCat("[ -e ", down, " ] && echo localhost:", ranks_left, " || echo localhost:4\n"));
+    const std::string rank = Script(
+        "rank.sh",
+        absl::StrCat("shift $OMPI_COMM_WORLD_RANK; export LOCKSTEP_MEMORY=", memory,
+                     "$1\nwhile [ \"$1\" != -- ]; do shift; done; shift\n", "exec \"$@\"\n"));
+    const std::string launcher =
+        Script("launcher.sh",
+               absl::StrCat("ranks=$1; shift; machines='0 1 2 3'\n", "if [ -e ", down,
+                            " ]; then rm -rf ", memory, lost, "; machines='", left, "'; fi\n",
+                            "exec build_defs/mpi_test.sh $ranks ", rank, " $machines -- \"$@\"\n"));
+    ASSERT_EQ(setenv("LOCKSTEP_MEMORY", (memory + "2").c_str(), /*overwrite=*/1), 0);
+    Subprocess run =
+        Start({"--strategy", "fsdp", "--ranks", "4", "--min_ranks", "2", "--host_discovery_script",
+               hosts, "--launcher", launcher + " {ranks}"},
+              {"--set", "checkpoint.every=0", "--set", "checkpoint.in_memory_every=10"});
+    AwaitSteps(60);
+    ASSERT_EQ(WriteFileAtomically(down, ""), absl::OkStatus());
+    Kill(Kind::kRank);
+    const ProcessResult result = run.Wait();
+    ASSERT_EQ(unsetenv("LOCKSTEP_MEMORY"), 0);
+    ExpectTheRunOfSingle(result);
+    const auto restarts = ReadRestarts(out()).value();
+    ASSERT_THAT(restarts, SizeIs(1));
+    EXPECT_EQ(restarts[0].state, "memory");
+    EXPECT_GE(restarts[0].steps, 50);
+    for (const auto machine : absl::StrSplit(left, ' ')) {
+      EXPECT_TRUE(fs::is_empty(absl::StrCat(memory, machine))) << machine;
+    }
+  }
+
+ private:
+  std::string Script(const std::string& name, const std::string& text) const {
+    const std::string script = path(name);
+    EXPECT_EQ(WriteFileAtomically(script, "#!/bin/sh\n" + text), absl::OkStatus());
+    fs::permissions(script, fs::perms::owner_all);
+    return script;
+  }
+};
+
+// Each has half of the state.
+TEST_F(MachinesTest, TwoOfThoseThatAreLeftGoOn) {
+  Lose(1, 2, "0 2");
+  EXPECT_EQ(ReadRestarts(out()).value().at(0).formation, "fsdp pp=1,dp=2,tp=1");
+}
+
+// And has rank 0, which finds no checkpoint of its own to go on from.
+TEST_F(MachinesTest, AnotherOneTakesThePlace) { Lose(0, 4, "4 1 2 3"); }
 
 TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   const std::string script = path("hosts.sh"), back = path("host_is_back");

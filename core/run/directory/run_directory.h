@@ -27,6 +27,8 @@ class RunDirectory {
   enum class Use {
     kNew,     // a run from the first step; an earlier run in the directory is set aside
     kResume,  // an earlier run goes on
+    // An earlier run goes on, from a checkpoint that only another machine may see.
+    kResumeFromElsewhere,
   };
 
   // Finds out whether this program may use the directory `out`, and locks it if it is marked.

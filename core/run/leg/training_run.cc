@@ -20,6 +20,7 @@
 #include "core/checkpoint/weights.h"
 #include "core/config/config_reader.h"
 #include "core/config/data_config.h"
+#include "core/config/in_memory_settings.h"
 #include "core/config/key_ranges.h"
 #include "core/config/preset_keys.h"
 #include "core/nn/lora.h"
@@ -382,9 +383,12 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
     run.directory = RunDirectory::OfOtherProcess(run.out);
     return run;
   }
-  LS_ASSIGN_OR_RETURN(run.directory,
-                      RunDirectory::Claim(run.out, run.resume ? RunDirectory::Use::kResume
-                                                              : RunDirectory::Use::kNew));
+  // Copies in memory are perhaps another machine's.
+  const bool may_be_elsewhere = here.processes > 0 && InMemorySettingsOf(run.config).every > 0;
+  const RunDirectory::Use use = !run.resume        ? RunDirectory::Use::kNew
+                                : may_be_elsewhere ? RunDirectory::Use::kResumeFromElsewhere
+                                                   : RunDirectory::Use::kResume;
+  LS_ASSIGN_OR_RETURN(run.directory, RunDirectory::Claim(run.out, use));
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/checkpoint/machines.h"
 #include "core/config/command_line.h"
 #include "core/config/config.h"
 #include "core/config/legs.h"
@@ -41,6 +42,7 @@ struct TrainingRun : RunDescription {
   std::shared_ptr<RunDirectory> directory;  // null where nothing is to be written (CheckRun)
   bool resume = false;
   bool are_processes = false;  // the ranks, instead of threads
+  Machines machines;           // that processes are on; the first leg's count
   // A run may have legs (core/config/legs.h): this one ends with `end_step` steps behind it, and
   // `next` goes on with its state; null: this is the last leg, or the only one. The first leg
   // stands for the whole run: checkpoints, directory and reports are known by its keys.

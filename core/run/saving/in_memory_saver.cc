@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/draft.h"  // IsSaved
 #include "core/checkpoint/in_memory.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
@@ -43,44 +45,76 @@ absl::Status InMemorySaver::Enter(RankInLeg& here) {
   for (const StateTensor& part : TrainedState(here.strategy().State())) {
     if (part.is_writer) bytes += part.tensor.bytes();
   }
-  LS_RETURN_IF_ERROR(
-      AllReduceNumbers(here.ranks(), absl::MakeSpan(&bytes, 1), ReduceOp::kSum, "state in memory"));
-  const bool is_first = here.ranks().rank() == 0;
-  LS_RETURN_IF_ERROR(
-      AgreeOnFirst(is_first ? MakeInMemoryFolder(run_.out, kMostCopies * bytes) : absl::OkStatus(),
-                   here.ranks()));
+  LS_RETURN_IF_ERROR(MakeFolder(here, bytes));
+  const std::string folder = InMemoryFolder(run_.out);
+  if (run_.machines.are_several()) {
+    spread_.emplace(folder, machines_, tools_.kernels, here.ranks());
+  } else {
+    writer_.emplace(folder, SaveOptions{.keep = 1}, tools_.kernels, here.ranks());
+  }
+  return absl::OkStatus();
+}
+
+// On each machine of the leg, with room for what it will hold.
+absl::Status InMemorySaver::MakeFolder(RankInLeg& here, int64_t own_bytes) {
+  Communicator& ranks = here.ranks();
+  int64_t bytes = own_bytes;
+  if (run_.machines.are_several()) {
+    machines_ = run_.machines.Among(ranks.members());
+    LS_ASSIGN_OR_RETURN(bytes, BytesOfMachine(own_bytes, machines_, ranks));
+  } else {
+    LS_RETURN_IF_ERROR(
+        AllReduceNumbers(ranks, absl::MakeSpan(&bytes, 1), ReduceOp::kSum, "state in memory"));
+  }
+  const bool is_first = machines_.IsFirst(ranks.rank());
+  LS_RETURN_IF_ERROR(AgreeOnFirst(
+      is_first ? MakeInMemoryFolder(run_.out, kMostCopies * bytes) : absl::OkStatus(), ranks));
   if (reporter_ != nullptr) {
     reporter_->Note(absl::StrCat("checkpoint.in_memory_every: copies of the state take up to ",
                                  FormatBytes(kMostCopies * bytes), " of this machine's memory"));
   }
-  writer_.emplace(InMemoryFolder(run_.out), SaveOptions{.keep = 1}, tools_.kernels, here.ranks());
   return absl::OkStatus();
 }
 
 void InMemorySaver::Leave() {
   writer_.reset();
+  spread_.reset();
   here_ = nullptr;
   copied_steps_ = -1;
 }
 
 absl::Status InMemorySaver::AfterSteps(int64_t steps) {
-  if (!writer_ || steps % settings_.every != 0) return absl::OkStatus();
+  if (here_ == nullptr || settings_.every == 0 || steps % settings_.every != 0) {
+    return absl::OkStatus();
+  }
   const int64_t start = NowNanos();
   const std::vector<StateTensor> state = TrainedState(here_->strategy().State());
-  const absl::Status saved =
-      writer_->Save(CheckpointInfoOf(run_, here_->leg().strategy_name, base_, steps), state);
+  const CheckpointInfo info = CheckpointInfoOf(run_, here_->leg().strategy_name, base_, steps);
+  const absl::Status saved = spread_ ? spread_->Save(info, state) : writer_->Save(info, state);
   if (absl::IsOutOfRange(saved)) return absl::OkStatus();  // LossWatch judges what is not finite
   LS_RETURN_IF_ERROR(saved.ok() ? saved : AgreeOnFirst(saved, here_->ranks()));
   copied_steps_ = steps;
   if (reporter_ == nullptr) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const int64_t bytes, BytesHere());
+  return reporter_->Copy(steps, SecondsSince(start), bytes);
+}
+
+// What the newest copy takes on this machine.
+absl::StatusOr<int64_t> InMemorySaver::BytesHere() const {
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> copies,
                       ListCheckpoints(InMemoryFolder(run_.out)));
   if (copies.empty()) {
     return absl::DataLossError(
         absl::StrCat(InMemoryFolder(run_.out), ": the copy of the state has been removed"));
   }
-  LS_ASSIGN_OR_RETURN(const int64_t bytes, CheckpointBytes(copies.back().path));
-  return reporter_->Copy(steps, SecondsSince(start), bytes);
+  if (!spread_) return CheckpointBytes(copies.back().path);
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(copies.back().path));
+  int64_t bytes = 0;
+  for (const std::string& name : names) {
+    LS_ASSIGN_OR_RETURN(const int64_t size, FileBytes(absl::StrCat(copies.back().path, "/", name)));
+    bytes += size;
+  }
+  return bytes;
 }
 
 absl::Status InMemorySaver::Compare(int64_t steps) {
@@ -90,7 +124,9 @@ absl::Status InMemorySaver::Compare(int64_t steps) {
 }
 
 absl::Status InMemorySaver::CompareOwn(int64_t steps) const {
-  const std::vector<StateTensor> state = TrainedState(here_->strategy().State());
+  std::vector<StateTensor> state = TrainedState(here_->strategy().State());
+  // This machine may have nothing of other ranks' parts.
+  if (spread_) std::erase_if(state, [](const StateTensor& part) { return !IsSaved(part); });
   std::vector<StateTensor> copy = state;
   for (StateTensor& part : copy) {
     part.tensor =
@@ -100,10 +136,13 @@ absl::Status InMemorySaver::CompareOwn(int64_t steps) const {
                       ListCheckpoints(InMemoryFolder(run_.out)));
   if (copies.empty()) return absl::OkStatus();  // somebody has removed it
   const std::string rank = absl::StrCat(" on rank ", here_->rank().rank);
-  LS_RETURN_IF_ERROR(Annotate(
-      LoadCheckpoint(copies.back().path, CheckpointOriginOf(run_, base_), copy, tools_.kernels)
-          .status(),
-      absl::StrCat("step ", steps, ": wrong bits: the copy in memory, read", rank)));
+  const absl::Status read =
+      spread_ ? spread_->ReadOwn(copy)
+              : LoadCheckpoint(copies.back().path, CheckpointOriginOf(run_, base_), copy,
+                               tools_.kernels)
+                    .status();
+  LS_RETURN_IF_ERROR(
+      Annotate(read, absl::StrCat("step ", steps, ": wrong bits: the copy in memory, read", rank)));
   for (size_t i = 0; i < state.size(); ++i) {
     if (SameBits(state[i].tensor, copy[i].tensor, tools_.kernels)) continue;
     return absl::DataLossError(absl::StrCat(

@@ -5,7 +5,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_writer.h"
+#include "core/checkpoint/machines.h"
+#include "core/checkpoint/spread_copies.h"
 #include "core/config/in_memory_settings.h"
 #include "core/report/reporter.h"
 #include "core/run/leg/rank_in_leg.h"
@@ -21,7 +24,9 @@ namespace lockstep {
 // checkpoint on the disk (Resume). All ranks of a leg call the same members in the same order.
 //
 // Takes memory for the state once on this machine, all ranks together, and twice while the copy is
-// replaced. Holds the step up for about as long as hashing the rank's part takes.
+// replaced; where ranks are on several machines, for what these and those of one other machine
+// save, which is sent here (core/checkpoint/spread_copies.h). Holds the step up for about as long
+// as hashing and sending the rank's part takes.
 class InMemorySaver {
  public:
   // Both outlive it. `base`: the hash of what is frozen; empty: nothing is.
@@ -47,6 +52,8 @@ class InMemorySaver {
   absl::Status Compare(int64_t steps);
 
  private:
+  absl::Status MakeFolder(RankInLeg& here, int64_t own_bytes);
+  absl::StatusOr<int64_t> BytesHere() const;
   absl::Status CompareOwn(int64_t steps) const;
 
   const TrainingRun& run_;
@@ -54,10 +61,14 @@ class InMemorySaver {
   const std::string& base_;
   const InMemorySettings settings_;
   Reporter* reporter_ = nullptr;
-  RankInLeg* here_ = nullptr;               // null: idle
-  std::optional<CheckpointWriter> writer_;  // of this leg; none in a run without copies
-  int64_t copied_steps_ = -1;               // behind the newest copy of this leg
-  mutable CpuAllocator host_;               // what is read back
+  RankInLeg* here_ = nullptr;  // null: idle
+  Machines machines_;          // of the leg's ranks
+  // This leg's: the first for ranks on one machine, the second on several; neither in a run without
+  // copies.
+  std::optional<CheckpointWriter> writer_;
+  std::optional<SpreadCopies> spread_;
+  int64_t copied_steps_ = -1;  // behind the newest copy of this leg
+  mutable CpuAllocator host_;  // what is read back
 };
 
 }  // namespace lockstep

@@ -107,7 +107,7 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
       if (first_damage.ok()) first_damage = here_found;
       if (!IsInMemory(newest->path)) {
         resumed.damaged.push_back(newest->path);
-      } else if (ranks.rank() == 0) {
+      } else if (run.machines.IsFirst(ranks.members()[static_cast<size_t>(ranks.rank())])) {
         RemoveTree(newest->path);  // nobody will want it
       }
       continue;

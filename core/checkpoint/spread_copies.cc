@@ -1,0 +1,358 @@
+#include "core/checkpoint/spread_copies.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/checksum.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/checkpoint/between_ranks.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/draft.h"
+#include "core/checkpoint/file_transfer.h"
+#include "core/checkpoint/in_memory.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/comm/agree.h"
+#include "core/comm/host_numbers.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLabel[] = "copies in memory";
+
+std::string NameOf(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+// A shard, and which rank has written it.
+struct WrittenShard {
+  int rank = 0;
+  ManifestEntry entry;
+};
+
+// What all ranks have written, in the order of shards.
+absl::StatusOr<std::vector<WrittenShard>> AllShards(const std::string& own_path,
+                                                    const ShardNumber& number,
+                                                    Communicator& ranks) {
+  constexpr size_t kNumbers = 3;  // whether there is a shard, its bytes, its checksum
+  int64_t own[kNumbers] = {};
+  absl::Status status;
+  if (!own_path.empty()) {
+    const absl::StatusOr<SafetensorsReader> shard = SafetensorsReader::Open(own_path);
+    status = shard.status();
+    if (shard.ok()) {
+      const ManifestEntry entry = EntryOf(*shard);
+      own[0] = 1;
+      own[1] = entry.bytes;
+      own[2] = static_cast<int64_t>(entry.checksum);
+    }
+  }
+  LS_RETURN_IF_ERROR(AgreeOnError(status, ranks));
+  std::vector<int64_t> all(kNumbers * static_cast<size_t>(ranks.size()));
+  LS_RETURN_IF_ERROR(GatherNumbers(ranks, own, absl::MakeSpan(all), kLabel));
+  std::vector<WrittenShard> shards;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const int64_t* const numbers = &all[kNumbers * static_cast<size_t>(rank)];
+    if (numbers[0] == 0) continue;
+    const auto shard = static_cast<int64_t>(shards.size());
+    shards.push_back({.rank = rank,
+                      .entry = {.name = NameOf(ShardPath("", shard, number.shards)),
+                                .bytes = numbers[1],
+                                .checksum = static_cast<uint64_t>(numbers[2])}});
+  }
+  return shards;
+}
+
+// Whether a file is the shard of that entry, to each byte.
+bool IsSound(const std::string& path, const ManifestEntry& entry) {
+  const absl::StatusOr<SafetensorsReader> shard = SafetensorsReader::Open(path);
+  if (!shard.ok() || !shard->has_checksums() || EntryOf(*shard) != entry) return false;
+  std::vector<std::byte> bytes;
+  return std::all_of(shard->tensors().begin(), shard->tensors().end(), [&](const auto& tensor) {
+    bytes.resize(static_cast<size_t>(tensor.bytes));
+    return shard->Read(tensor, bytes).ok();
+  });
+}
+
+// A copy as a machine has it: its manifest, and some of its shards.
+struct HeldCopy {
+  FoundCheckpoint found;
+  std::vector<ManifestEntry> shards;
+  int64_t identity = 0;  // of what was saved together: equal manifests, at least 0
+
+  std::string ShardOf(size_t shard) const {
+    return absl::StrCat(found.path, "/", shards[shard].name);
+  }
+};
+
+// The copies that begin to be whole in a folder: those with a manifest of shards.
+std::vector<HeldCopy> HeldCopies(const std::string& folder) {
+  std::vector<HeldCopy> held;
+  const auto all = ListCheckpoints(folder);
+  if (!all.ok()) return held;
+  for (const FoundCheckpoint& found : *all) {
+    const auto shards = ReadManifest(found.path);
+    if (!shards.ok()) continue;
+    const auto count = static_cast<int64_t>(shards->size());
+    std::string text;
+    bool are_named = true;
+    for (int64_t shard = 0; shard < count; ++shard) {
+      const ManifestEntry& entry = (*shards)[static_cast<size_t>(shard)];
+      are_named = are_named && entry.name == NameOf(ShardPath("", shard, count)) && entry.bytes > 0;
+      absl::StrAppend(&text, entry.bytes, " ", entry.checksum, "\n");
+    }
+    if (!are_named) continue;
+    const uint64_t identity = ChecksumOf(text) & std::numeric_limits<int64_t>::max();
+    held.push_back({.found = found, .shards = *shards, .identity = static_cast<int64_t>(identity)});
+  }
+  return held;
+}
+
+absl::StatusOr<int64_t> Reduced(int64_t own, ReduceOp op, Communicator& ranks) {
+  LS_RETURN_IF_ERROR(AllReduceNumbers(ranks, absl::MakeSpan(&own, 1), op, kLabel));
+  return own;
+}
+
+// The order of copies: by step, and then, as a machine that was away may have kept another set of
+// the same step, by identity.
+using CopyKey = std::pair<int64_t, int64_t>;
+
+CopyKey KeyOf(const HeldCopy& copy) { return {copy.found.step, copy.identity}; }
+
+// What machines know together of one copy, the same on all ranks.
+struct Candidate {
+  CopyKey key = {-1, 0};  // a step of -1: there is none
+  std::vector<ManifestEntry> shards;
+  std::vector<std::vector<bool>> held;  // [machine][shard]: whether it is there and sound
+};
+
+// The newest copy before `limit` of which a machine has the manifest. `held` is what the first rank
+// of a machine has found; other ranks have found nothing.
+absl::StatusOr<Candidate> NewestBefore(const CopyKey& limit, const std::vector<HeldCopy>& held,
+                                       const Machines& machines, Communicator& ranks) {
+  Candidate candidate;
+  CopyKey newest = candidate.key;
+  for (const HeldCopy& copy : held) {
+    if (KeyOf(copy) < limit) newest = std::max(newest, KeyOf(copy));
+  }
+  LS_ASSIGN_OR_RETURN(candidate.key.first, Reduced(newest.first, ReduceOp::kMax, ranks));
+  if (candidate.key.first < 0) return candidate;
+  const int64_t identity = newest.first == candidate.key.first ? newest.second : -1;
+  LS_ASSIGN_OR_RETURN(candidate.key.second, Reduced(identity, ReduceOp::kMax, ranks));
+  const auto own = std::find_if(held.begin(), held.end(),
+                                [&](const HeldCopy& copy) { return KeyOf(copy) == candidate.key; });
+  const bool has_any = own != held.end();
+  LS_ASSIGN_OR_RETURN(const int64_t lowest,
+                      Reduced(has_any ? ranks.rank() : ranks.size(), ReduceOp::kMin, ranks));
+  const int holder = static_cast<int>(lowest);
+  const bool tells = ranks.rank() == holder;
+  int64_t shards = tells ? static_cast<int64_t>(own->shards.size()) : 0;
+  LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(&shards, 1), holder, kLabel));
+  const auto count = static_cast<size_t>(shards);
+  std::vector<int64_t> entries(2 * count);
+  for (size_t i = 0; tells && i < count; ++i) {
+    entries[2 * i] = own->shards[i].bytes;
+    entries[2 * i + 1] = static_cast<int64_t>(own->shards[i].checksum);
+  }
+  LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(entries), holder, kLabel));
+  for (size_t i = 0; i < count; ++i) {
+    candidate.shards.push_back({.name = NameOf(ShardPath("", static_cast<int64_t>(i), shards)),
+                                .bytes = entries[2 * i],
+                                .checksum = static_cast<uint64_t>(entries[2 * i + 1])});
+  }
+  std::vector<int64_t> sound(count);
+  for (size_t i = 0; has_any && i < count; ++i) {
+    sound[i] = IsSound(own->ShardOf(i), own->shards[i]) ? 1 : 0;
+  }
+  std::vector<int64_t> all(count * static_cast<size_t>(ranks.size()));
+  LS_RETURN_IF_ERROR(GatherNumbers(ranks, sound, absl::MakeSpan(all), kLabel));
+  for (int machine = 0; machine < machines.count(); ++machine) {
+    const auto first = static_cast<size_t>(machines.RanksOf(machine).front());
+    candidate.held.emplace_back();
+    for (size_t i = 0; i < count; ++i) candidate.held.back().push_back(all[first * count + i] != 0);
+  }
+  return candidate;
+}
+
+// The machine that has a shard; none: it is lost.
+std::optional<int> HolderOf(const Candidate& candidate, size_t shard) {
+  for (size_t machine = 0; machine < candidate.held.size(); ++machine) {
+    if (candidate.held[machine][shard]) return static_cast<int>(machine);
+  }
+  return std::nullopt;
+}
+
+bool IsWhole(const Candidate& candidate) {
+  for (size_t shard = 0; shard < candidate.shards.size(); ++shard) {
+    if (!HolderOf(candidate, shard)) return false;
+  }
+  return true;
+}
+
+void RemoveAllBut(const std::string& folder, const std::string& path) {
+  const auto names = ListFolder(folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const std::string other = absl::StrCat(folder, "/", name);
+    if (other != path) RemoveTree(other);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> BytesOfMachine(int64_t own, const Machines& machines, Communicator& ranks) {
+  std::vector<int64_t> all(static_cast<size_t>(ranks.size()));
+  LS_RETURN_IF_ERROR(GatherNumbers(ranks, {&own, 1}, absl::MakeSpan(all), kLabel));
+  const int machine = machines.Of(ranks.rank());
+  int64_t bytes = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const bool is_kept =
+        machines.Of(rank) == machine || machines.Of(machines.NeighbourOf(rank)) == machine;
+    if (is_kept) bytes += all[static_cast<size_t>(rank)];
+  }
+  return bytes;
+}
+
+SpreadCopies::SpreadCopies(std::string folder, const Machines& machines, Kernels& kernels,
+                           Communicator& ranks)
+    : folder_(std::move(folder)), machines_(machines), kernels_(kernels), ranks_(ranks) {}
+
+absl::Status SpreadCopies::Save(const CheckpointInfo& info, const std::vector<StateTensor>& state) {
+  const absl::Status written = Write(info, state);
+  if (!written.ok() && machines_.IsFirst(ranks_.rank())) RemoveDrafts(folder_);
+  return written;
+}
+
+absl::Status SpreadCopies::Write(const CheckpointInfo& info,
+                                 const std::vector<StateTensor>& state) {
+  const bool is_first = machines_.IsFirst(ranks_.rank());
+  const auto on_first = [&](auto&& run) {
+    return AgreeOnError(is_first ? run() : absl::OkStatus(), ranks_);
+  };
+  LS_ASSIGN_OR_RETURN(const ShardNumber number, NumberShards(state, ranks_));
+  const FoundCheckpoint copy = {
+      .step = info.step, .path = CheckpointPath(folder_, info.step, CheckpointFiles::kSharded)};
+  const std::string draft = DraftPath(copy.path);
+  const bool saves = std::any_of(state.begin(), state.end(), IsSaved);
+  LS_RETURN_IF_ERROR(on_first([&] {
+    RemoveDrafts(folder_);
+    return MakeDirectories(draft);
+  }));
+  LS_RETURN_IF_ERROR(
+      AgreeOnError(MakeShardedDraft(draft, info, number)->Fill(state, kernels_, {}), ranks_));
+  const auto own_shard = [&](const std::string& folder) {
+    return saves ? ShardPath(folder, number.shard, number.shards) : "";
+  };
+  LS_ASSIGN_OR_RETURN(const std::vector<WrittenShard> shards,
+                      AllShards(own_shard(draft), number, ranks_));
+  std::vector<FileTransfer> transfers;
+  std::vector<ManifestEntry> entries;
+  for (const WrittenShard& shard : shards) {
+    entries.push_back(shard.entry);
+    const int neighbour = machines_.NeighbourOf(shard.rank);
+    if (machines_.Of(neighbour) == machines_.Of(shard.rank)) continue;  // the leg has one machine
+    transfers.push_back({.from = shard.rank,
+                         .to = neighbour,
+                         .name = shard.entry.name,
+                         .bytes = shard.entry.bytes});
+  }
+  LS_RETURN_IF_ERROR(AgreeOnError(TransferFiles(draft, transfers, ranks_), ranks_));
+  LS_RETURN_IF_ERROR(on_first([&] { return WriteManifest(draft, entries); }));
+  LS_RETURN_IF_ERROR(on_first([&] { return Publish(copy.path); }));
+  own_shard_ = own_shard(copy.path);
+  // All machines have it now: nobody needs the one before.
+  if (!is_first) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, ListCheckpoints(folder_));
+  KeepNewest(all, copy, 1);
+  return absl::OkStatus();
+}
+
+absl::Status SpreadCopies::ReadOwn(const std::vector<StateTensor>& state) const {
+  if (own_shard_.empty()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader shard, SafetensorsReader::Open(own_shard_));
+  for (const StateTensor& part : state) {
+    if (!IsSaved(part)) continue;
+    const SafetensorsTensor* const stored = shard.Find(part.name);
+    if (stored == nullptr || stored->bytes != part.tensor.bytes()) {
+      return absl::DataLossError(
+          absl::StrCat(own_shard_, ": does not hold what was saved of '", part.name, "'"));
+    }
+    LS_RETURN_IF_ERROR(
+        shard.Read(*stored, {part.tensor.raw(), static_cast<size_t>(part.tensor.bytes())}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BringTogether(const std::string& run_directory, const Machines& machines,
+                           Communicator& ranks) {
+  const std::string folder = InMemoryFolder(run_directory);
+  const bool is_first = machines.IsFirst(ranks.rank());
+  LS_RETURN_IF_ERROR(AgreeOnFirst(
+      folder.empty() ? absl::FailedPreconditionError(absl::StrCat(
+                           "--resume: ", run_directory,
+                           " is not there; all ranks must see the run's directory, by --out"))
+                     : absl::OkStatus(),
+      ranks));
+  std::vector<HeldCopy> held;
+  if (is_first) {
+    RemoveDrafts(folder);
+    held = HeldCopies(folder);
+  }
+  Candidate copy;
+  CopyKey limit = {std::numeric_limits<int64_t>::max(), 0};
+  do {
+    LS_ASSIGN_OR_RETURN(copy, NewestBefore(limit, held, machines, ranks));
+    limit = copy.key;
+  } while (copy.key.first >= 0 && !IsWhole(copy));
+  if (copy.key.first < 0) {
+    if (is_first) RemoveAllBut(folder, "");
+    return absl::OkStatus();
+  }
+  std::vector<FileTransfer> transfers;
+  int64_t missing_here = 0;
+  for (size_t shard = 0; shard < copy.shards.size(); ++shard) {
+    const int from = machines.RanksOf(*HolderOf(copy, shard)).front();
+    for (int machine = 0; machine < machines.count(); ++machine) {
+      if (copy.held[static_cast<size_t>(machine)][shard]) continue;
+      const ManifestEntry& entry = copy.shards[shard];
+      transfers.push_back({.from = from,
+                           .to = machines.RanksOf(machine).front(),
+                           .name = entry.name,
+                           .bytes = entry.bytes});
+      if (machine == machines.Of(ranks.rank())) missing_here += entry.bytes;
+    }
+  }
+  const std::string path = CheckpointPath(folder, copy.key.first, CheckpointFiles::kSharded);
+  absl::Status status;
+  if (is_first) {
+    // What this machine has of another set is none of it.
+    const bool has_any = std::any_of(held.begin(), held.end(), [&](const HeldCopy& own) {
+      return own.found.path == path && KeyOf(own) == copy.key;
+    });
+    RemoveAllBut(folder, has_any ? path : "");
+    status = MakeInMemoryFolder(run_directory, missing_here);
+    if (status.ok()) status = MakeDirectories(path);
+  }
+  // Without room on one of them there is no copy on any.
+  status = AgreeOnError(status, ranks);
+  if (status.ok()) status = AgreeOnError(TransferFiles(path, transfers, ranks), ranks);
+  if (status.ok()) {
+    status = AgreeOnError(is_first ? WriteManifest(path, copy.shards) : absl::OkStatus(), ranks);
+  }
+  LS_RETURN_IF_ERROR(ranks.status());
+  if (status.ok()) return absl::OkStatus();
+  if (is_first) RemoveTree(path);
+  if (ranks.rank() == 0) {
+    std::fprintf(stderr, "the copies in memory of %d machines are not brought together: %s\n",
+                 machines.count(), std::string(status.message()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep
