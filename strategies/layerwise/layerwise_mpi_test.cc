@@ -57,7 +57,8 @@ TEST_F(LayerwiseMpiTest, ProcessesAgreeOnAMeasuredBalance) {
   const size_t said = measured.err.find("balance = [");
   ASSERT_NE(said, std::string::npos) << measured.err;
   EXPECT_EQ(measured.err.find("balance = [", said + 1), std::string::npos) << measured.err;
-  for (const auto& [memory_class, bytes] : Summary("measured")["memory"].items()) {
+  const auto summary = Summary("measured");
+  for (const auto& [memory_class, bytes] : summary["memory"].items()) {
     EXPECT_TRUE(bytes.contains("predicted")) << memory_class;
   }
 }
