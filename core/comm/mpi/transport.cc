@@ -1,7 +1,9 @@
 #include "core/comm/mpi/transport.h"
 
 #include <limits>
+#include <memory>
 #include <string>
+#include <tuple>  // std::ignore
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +25,7 @@ int Count(int64_t bytes) {
 }  // namespace
 
 Transport::~Transport() {
-  if (HasPosts()) new std::list<Posted>(std::move(posts_));
+  if (HasPosts()) std::ignore = std::make_unique<std::list<Posted>>(std::move(posts_)).release();
 }
 
 bool Transport::Request::Done() {
