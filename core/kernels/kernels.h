@@ -298,16 +298,13 @@ class Kernels {
   // tree, in order, in fp32. The nodes of gradients, leaves too, are rounded to the dtype of dqkv.
   // Dropout's element of a query and a key is ((b * total_heads + h) * time + i) * time + j, where
   // i and j are leaf * leaf time + place in the leaf.
-  //
-  // The bodies here bring the rows into the order of positions and call the kernels above: sums
-  // then have their order, and i and j of dropout are positions.
   virtual void AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves,
                                              const Tensor& qkv, const Tensor& y,
-                                             const Tensor& log_sum_exp);
+                                             const Tensor& log_sum_exp) = 0;
   virtual void AttentionBackwardByTokenLeaves(const Attention& attention, int64_t leaves,
                                               const Tensor& qkv, const Tensor& y,
                                               const Tensor& log_sum_exp, const Tensor& dy,
-                                              const Tensor& dqkv);
+                                              const Tensor& dqkv) = 0;
 
   // A part of the same, for ranks that divide the leaves: the queries of some leaves meet the keys
   // of others, or of the same. queries: packed projections as above, of which the first columns are

@@ -46,9 +46,6 @@ struct KernelsBackend {
   // Whether batch normalisation is a library's: its result is stored before the residual is added,
   // and the variance is as exact as 1 / sqrt(variance + epsilon) gives it.
   bool batch_norm_of_library = false;
-  // Whether attention over token leaves is the plain kernel on rows in the order of positions:
-  // dropout's elements then follow positions.
-  bool attention_by_positions = false;
 
   friend void PrintTo(const KernelsBackend& backend, std::ostream* out) { *out << backend.name; }
 };

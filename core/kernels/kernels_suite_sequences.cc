@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "core/base/token_order.h"
 #include "core/kernels/kernels_suite.h"
 
 namespace lockstep {
@@ -247,10 +248,21 @@ Shape TokenLeavesShape(const TokenLeavesCase& c, int64_t width) {
   return {c.leaves * c.of.batch, c.of.time / c.leaves, width};
 }
 
+// Calls add(left, right) for the additions of a tree over `count` values from value `first` on, by
+// the tree's definition: it splits at the largest power of two below `count`.
+void ForAdditions(int64_t first, int64_t count,
+                  const std::function<void(int64_t left, int64_t right)>& add) {
+  if (count == 1) return;
+  int64_t split = 1;
+  while (2 * split < count) split *= 2;
+  ForAdditions(first, split, add);
+  ForAdditions(first + split, count - split, add);
+  add(first, first + split);
+}
+
 TEST_P(KernelsSuite, AttentionByTokenLeaves) {
   for (const TokenLeavesCase& c : kTokenLeaves) {
     for (float dropout : {0.0f, 0.25f}) {
-      if (dropout > 0 && GetParam().attention_by_positions) continue;
       SCOPED_TRACE(testing::Message()
                    << c.leaves << " leaves of time " << c.of.time << ", dropout " << dropout);
       Attention attention = Options(c.of, dropout);
@@ -293,57 +305,128 @@ TEST_P(KernelsSuite, AttentionByTokenLeavesWithLargeLogits) {
       Agrees(reference::AttentionBackward(attention, qkv, dy, 4), dqkv, Roundings(c.of), 4));
 }
 
-// The bodies that backends without kernels of token leaves have: against the reference, and, with
-// dropout, the bits of the plain kernels on rows in the order of positions.
-TEST_P(KernelsSuite, AttentionByTokenLeavesOfPlainKernels) {
-  for (const TokenLeavesCase& c : kTokenLeaves) {
-    SCOPED_TRACE(testing::Message() << c.leaves << " leaves of time " << c.of.time);
-    const TokenOrder order{.samples = c.of.batch, .time = c.of.time, .leaves = c.leaves};
-    const int64_t width = c.of.width();
-    const Input qkv = Normal(TokenLeavesShape(c, c.of.packed_width())),
-                dy = Normal(TokenLeavesShape(c, width));
-    const Shape sums = {dy.shape[0], c.of.heads, dy.shape[1]};
-    Tensor y = Output(dy.shape), dqkv = Output(qkv.shape), log_sum_exp = Output(sums, DType::kF32);
-    const auto run = [&](const Attention& attention) {
-      kernels().Kernels::AttentionForwardByTokenLeaves(attention, c.leaves, qkv.tensor, y,
-                                                       log_sum_exp);
-      kernels().Kernels::AttentionBackwardByTokenLeaves(attention, c.leaves, qkv.tensor, y,
-                                                        log_sum_exp, dy.tensor, dqkv);
+// Ranks that divide the leaves: each has a run of queries, which meet one run of keys after the
+// other. Nodes of the trees are then added along trees over the ranks. Where each rank has one
+// leaf, these are the trees over leaves by their definition.
+TEST_P(KernelsSuite, AttentionOfPartsHasTheBitsOfTheWhole) {
+  struct {
+    int64_t leaves, ranks;
+    AttentionCase of;
+  } const cases[] = {
+      {2, 2, {2, 1, 20, 60}},    {2, 2, {1, 1, 24, 224}},   {3, 3, {1, 4, 16, 78, 2}},
+      {4, 2, {2, 2, 12, 72, 2}}, {4, 2, {1, 1, 8, 280}},    {4, 4, {1, 2, 8, 40}},
+      {5, 5, {1, 2, 20, 60}},    {6, 3, {2, 1, 8, 60}},     {7, 1, {1, 2, 8, 42}},
+      {8, 2, {1, 1, 16, 48}},    {8, 4, {1, 2, 16, 48, 2}}, {8, 8, {1, 2, 12, 48, 2}}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.ranks << " ranks, " << c.leaves << " leaves of time "
+                                    << c.of.time << ", groups of " << c.of.group);
+    Attention attention = Options(c.of, 0.25f);
+    const std::vector<int32_t> first = GrowingDocuments(c.of);
+    if (c.of.group > 1) attention.documents = {first.data(), c.of.time};
+    const int64_t width = c.of.width(), keys_width = 2 * attention.key_width();
+    const TokenLeavesCase rows = {c.leaves, c.of};
+    const Tensor qkv = Normal(TokenLeavesShape(rows, c.of.packed_width())).tensor,
+                 dy = Normal(TokenLeavesShape(rows, width)).tensor;
+    const Shape sums_shape = {dy.shape()[0], c.of.heads, dy.shape()[1]};
+    const Tensor whole_y = Output(dy.shape()), whole_dqkv = Output(qkv.shape()),
+                 whole_sums = Output(sums_shape, DType::kF32);
+    kernels().AttentionForwardByTokenLeaves(attention, c.leaves, qkv, whole_y, whole_sums);
+    kernels().AttentionBackwardByTokenLeaves(attention, c.leaves, qkv, whole_y, whole_sums, dy,
+                                             whole_dqkv);
+    const Tensor keys = Output(dy.shape().With(2, keys_width));
+    kernels().CopyColumns(qkv, width, keys_width, keys, 0);
+    // Copies of a rank's rows, and back.
+    const auto move = [&](const Tensor& from, int64_t begin, const Tensor& to, int64_t at) {
+      kernels().CopyColumns(from.Reshape({1, from.elements()}), begin,
+                            std::min(from.elements(), to.elements()),
+                            to.Reshape({1, to.elements()}), at);
     };
-    run(Options(c.of, 0));
-    const reference::Attended expected =
-        reference::AttentionForward(Options(c.of, 0), qkv, c.leaves);
-    EXPECT_TRUE(Agrees(expected.y, y, Roundings(c.of), 1));
-    EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c.of)));
-    EXPECT_TRUE(Agrees(reference::AttentionBackward(Options(c.of, 0), qkv, dy, c.leaves), dqkv,
-                       Roundings(c.of), 1));
-
-    run(Options(c.of, 0.25f));
-    // x [leaves * batch, leaf time, width] in the order of positions, and what is in that order
-    // back.
-    const auto moved = [&](const std::vector<float>& x, bool to_positions) {
-      const int64_t columns = static_cast<int64_t>(x.size()) / order.rows();
-      std::vector<float> result(x.size());
-      for (int64_t row = 0; row < order.rows(); ++row) {
-        const int64_t leaf = row / order.leaf_rows(),
-                      sample = row % order.leaf_rows() / order.leaf_time(),
-                      place = row % order.leaf_time();
-        const int64_t other = sample * order.time + order.PositionOf(leaf, place);
-        std::copy_n(x.begin() + (to_positions ? row : other) * columns, columns,
-                    result.begin() + (to_positions ? other : row) * columns);
+    const auto part_of = [&](const Tensor& x, int64_t rank) {
+      const Tensor part = Output(x.shape().With(0, x.shape()[0] / c.ranks), x.dtype());
+      move(x, rank * part.elements(), part, 0);
+      return part;
+    };
+    const Tensor y = Output(dy.shape()), dqkv = Output(qkv.shape()),
+                 sums = Output(sums_shape, DType::kF32);
+    const int64_t run = c.leaves / c.ranks;
+    std::vector<Tensor> dkeys;  // by rank of the queries
+    for (int64_t rank = 0; rank < c.ranks; ++rank) {
+      const Tensor own_qkv = part_of(qkv, rank), own_y = part_of(whole_y, rank),
+                   own_sums = part_of(whole_sums, rank), own_dy = part_of(dy, rank);
+      std::vector<AttentionSums> parts;
+      std::vector<Tensor> dqueries;
+      dkeys.push_back(Output(keys.shape()));
+      for (int64_t other = 0; other < c.ranks; ++other) {
+        const AttentionPart part = {
+            .leaves = c.leaves, .queries = {rank * run, run}, .keys = {other * run, run}};
+        const Tensor others_keys = part_of(keys, other);
+        const Tensor part_dkeys = Output(others_keys.shape());
+        parts.push_back({Output(own_sums.shape(), DType::kF32),
+                         Output(own_sums.shape(), DType::kF32),
+                         Output(own_y.shape(), DType::kF32)});
+        kernels().AttentionOfPart(attention, part, own_qkv, others_keys, parts.back());
+        // The first columns of rows that have others too, or whole rows.
+        dqueries.push_back(Output((rank % 2 == 0 ? own_qkv : own_y).shape()));
+        kernels().AttentionOfPartBackward(attention, part, own_qkv, others_keys, own_y, own_sums,
+                                          own_dy, dqueries.back(), part_dkeys);
+        move(part_dkeys, 0, dkeys.back(), other * part_dkeys.elements());
       }
-      return result;
-    };
-    const Shape positions = {order.samples, order.time, width};
-    const Tensor plain_y = Output(positions),
-                 plain_dqkv = Output(positions.With(2, c.of.packed_width()));
-    const Tensor plain_sums = Output({order.samples, c.of.heads, order.time}, DType::kF32);
-    const Tensor plain_qkv = Upload(plain_dqkv.shape(), moved(Download(qkv.tensor), true));
-    kernels().AttentionForward(Options(c.of, 0.25f), plain_qkv, plain_y, plain_sums);
-    kernels().AttentionBackward(Options(c.of, 0.25f), plain_qkv, plain_y, plain_sums,
-                                Upload(positions, moved(Download(dy.tensor), true)), plain_dqkv);
-    EXPECT_TRUE(SameBits(moved(Download(plain_y), false), Download(y)));
-    EXPECT_TRUE(SameBits(moved(Download(plain_dqkv), false), Download(dqkv)));
+      ForAdditions(0, c.ranks, [&](int64_t left, int64_t right) {
+        kernels().AddAttention(attention, parts[right], parts[left]);
+        kernels().Add(dqueries[left], dqueries[right], dqueries[left]);
+      });
+      const Tensor part_y = Output(own_y.shape()),
+                   part_sums = Output(own_sums.shape(), DType::kF32),
+                   part_dqkv = Output(own_qkv.shape());
+      kernels().FinishAttention(attention, parts[0], part_y, part_sums);
+      kernels().CopyColumns(dqueries[0], 0, width, part_dqkv, 0);
+      move(part_y, 0, y, rank * part_y.elements());
+      move(part_sums, 0, sums, rank * part_sums.elements());
+      move(part_dqkv, 0, dqkv, rank * part_dqkv.elements());
+    }
+    ForAdditions(0, c.ranks, [&](int64_t left, int64_t right) {
+      kernels().Add(dkeys[left], dkeys[right], dkeys[left]);
+    });
+    kernels().CopyColumns(dkeys[0], 0, keys_width, dqkv, width);
+    EXPECT_TRUE(SameBits(whole_y, y));
+    EXPECT_TRUE(SameBits(whole_sums, sums));
+    EXPECT_TRUE(SameBits(whole_dqkv, dqkv));
+  }
+}
+
+// With two leaves, the first chunk of queries of leaf 0 sees no key of leaf 1, and no query of leaf
+// 1 sees the second chunk of keys of leaf 0.
+TEST_P(KernelsSuite, AttentionOfUnseenKeysChangesNoSum) {
+  constexpr int64_t kChunk = 5, kWidth = 12;
+  const Attention attention = {.heads = 1, .head_width = kWidth, .dropout = {}, .total_heads = 1};
+  const Shape shape = {1, 2 * kChunk, kWidth};
+  const Tensor queries = Normal(shape.With(2, 3 * kWidth)).tensor,
+               keys = Normal(shape.With(2, 2 * kWidth)).tensor, y = Normal(shape).tensor,
+               dy = Normal(shape).tensor;
+  const Tensor log_sum_exp = Normal({1, 1, 2 * kChunk}, 0, 1, DType::kF32).tensor;
+  const auto is_minus_zero = [](float x) { return x == 0 && std::signbit(x); };
+  for (const int64_t leaf : {0, 1}) {
+    SCOPED_TRACE(leaf);
+    const AttentionPart part = {.leaves = 2, .queries = {leaf, 1}, .keys = {1 - leaf, 1}};
+    const AttentionSums sums = {.largest = Output(log_sum_exp.shape(), DType::kF32),
+                                .sums = Output(log_sum_exp.shape(), DType::kF32),
+                                .outputs = Output(shape, DType::kF32)};
+    kernels().AttentionOfPart(attention, part, queries, keys, sums);
+    const Tensor dqueries = Output(shape), dkeys = Output(keys.shape());
+    kernels().AttentionOfPartBackward(attention, part, queries, keys, y, log_sum_exp, dy, dqueries,
+                                      dkeys);
+    const std::vector<float> largest = Download(sums.largest), sum = Download(sums.sums),
+                             outputs = Download(sums.outputs), dquery = Download(dqueries),
+                             dkey = Download(dkeys);
+    for (int64_t i = 0; i < 2 * kChunk; ++i) {
+      const bool sees = leaf == 1 || i >= kChunk, is_seen = leaf == 0 || i < kChunk;
+      EXPECT_EQ(largest[i] == std::numeric_limits<float>::lowest(), !sees) << i;
+      EXPECT_EQ(sum[i] == 0, !sees) << i;
+      EXPECT_EQ(outputs[i * kWidth] == 0, !sees) << i;
+      EXPECT_EQ(is_minus_zero(dquery[i * kWidth]), !sees) << i;
+      EXPECT_EQ(is_minus_zero(dkey[i * 2 * kWidth]), !is_seen) << i;
+      EXPECT_EQ(is_minus_zero(dkey[(i * 2 + 1) * kWidth]), !is_seen) << i;
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/cuda/error.h"
+#include "core/kernels/cuda/attention_call.h"
 #include "core/kernels/cuda/attention_plans.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/span.h"
@@ -28,60 +29,54 @@ int64_t SharedBytesOfBlocks() {
   return bytes;
 }
 
-void CheckAttention(const Attention& attention, const Tensor& qkv) {
+void CheckSequences(const Attention& attention, const Tensor& qkv) {
   CHECK_EQ(qkv.shape()[2], attention.packed_width()) << qkv.shape();
-  if (attention.head_width > cuda::kWidestHead) {
+  cuda::CheckAttention(attention, qkv.shape()[0]);
+}
+
+}  // namespace
+
+void cuda::CheckAttention(const Attention& attention, int64_t sequences) {
+  if (attention.head_width > kWidestHead) {
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("attention on the GPU: heads of ", attention.head_width,
-                     " elements; there are kernels for up to ", cuda::kWidestHead)));
+                     " elements; there are kernels for up to ", kWidestHead)));
   }
-  const int64_t shared_bytes = cuda::AttentionSharedBytes(attention.head_width);
+  const int64_t shared_bytes = AttentionSharedBytes(attention.head_width);
   if (const int64_t most = SharedBytesOfBlocks(); shared_bytes > most) {
     int64_t widest = attention.head_width;
-    while (cuda::AttentionSharedBytes(widest) > most) --widest;
+    while (AttentionSharedBytes(widest) > most) --widest;
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("attention on the GPU: heads of ", attention.head_width, " elements need ",
                      shared_bytes, " bytes of shared memory, and a block has at most ", most,
                      " on this GPU; heads have up to ", widest, " elements there")));
   }
-  if (qkv.shape()[0] > kMost || attention.heads > kMost) {
+  if (sequences > kMost || attention.heads > kMost) {
     throw StatusException(absl::UnimplementedError(
-        absl::StrCat("attention on the GPU: ", qkv.shape()[0], " samples of ", attention.heads,
+        absl::StrCat("attention on the GPU: ", sequences, " samples of ", attention.heads,
                      " heads; there can be ", kMost, " of either")));
   }
 }
 
-// `attention` with its documents [batch, time] in the GPU's memory, where they stay as long as the
-// object.
-class OnGpu {
- public:
-  OnGpu(Kernels& kernels, const Attention& attention, const Tensor& qkv) : attention_(attention) {
-    Documents& documents = attention_.documents;
-    if (documents.first == nullptr) return;
-    const Shape shape = {qkv.shape()[0], qkv.shape()[1]};
-    CHECK_EQ(documents.time, shape[1]);
-    first_ = kernels.Empty(shape, DType::kI32, MemoryClass::kWorkspace);
-    kernels.CopyFromHost(documents.first, first_);
-    documents.first = first_.data<int32_t>();
-  }
-
-  const Attention& attention() const { return attention_; }
-
- private:
-  Attention attention_;
-  Tensor first_;
-};
-
-}  // namespace
+cuda::AttentionOnGpu::AttentionOnGpu(Kernels& kernels, const Attention& attention, int64_t samples,
+                                     int64_t time)
+    : attention_(attention) {
+  Documents& documents = attention_.documents;
+  if (documents.first == nullptr) return;
+  CHECK_EQ(documents.time, time);
+  first_ = kernels.Empty({samples, time}, DType::kI32, MemoryClass::kWorkspace);
+  kernels.CopyFromHost(documents.first, first_);
+  documents.first = first_.data<int32_t>();
+}
 
 void CudaKernels::AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                    const Tensor& log_sum_exp) {
   Span span(this);
-  CheckAttention(attention, qkv);
+  CheckSequences(attention, qkv);
   if (qkv.elements() == 0) return;
   if (attention_plans_->Forward(attention, {.qkv = qkv, .y = y, .log_sum_exp = log_sum_exp}))
     return;
-  const OnGpu on_gpu(*this, attention, qkv);
+  const cuda::AttentionOnGpu on_gpu(*this, attention, qkv.shape()[0], qkv.shape()[1]);
   LS_CUDA(cuda::AttentionForward(stream(), on_gpu.attention(), qkv.shape()[0], qkv.shape()[1],
                                  Of(qkv), Of(y), log_sum_exp.data<float>()));
 }
@@ -90,13 +85,13 @@ void CudaKernels::AttentionBackward(const Attention& attention, const Tensor& qk
                                     const Tensor& log_sum_exp, const Tensor& dy,
                                     const Tensor& dqkv) {
   Span span(this);
-  CheckAttention(attention, qkv);
+  CheckSequences(attention, qkv);
   if (qkv.elements() == 0) return;
   const cuda::AttentionTensors tensors = {
       .qkv = qkv, .y = y, .log_sum_exp = log_sum_exp, .dy = dy, .dqkv = dqkv};
   if (attention_plans_->Backward(attention, tensors)) return;
   const Tensor products = Workspace(log_sum_exp.shape());
-  const OnGpu on_gpu(*this, attention, qkv);
+  const cuda::AttentionOnGpu on_gpu(*this, attention, qkv.shape()[0], qkv.shape()[1]);
   LS_CUDA(cuda::AttentionBackward(stream(), on_gpu.attention(), qkv.shape()[0], qkv.shape()[1],
                                   Of(qkv), Of(y), log_sum_exp.data<float>(), Of(dy),
                                   products.data<float>(), Of(dqkv)));

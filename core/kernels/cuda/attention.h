@@ -1,4 +1,4 @@
-// Causal self-attention; shapes and dtypes as in core/kernels/kernels.h.
+// Causal self-attention of whole sequences; shapes and dtypes as in core/kernels/kernels.h.
 
 #pragma once
 
@@ -20,6 +20,11 @@ int64_t AttentionSharedBytes(int64_t head_width);
 // The documents of `attention` lie in the GPU's memory.
 cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
                              Array qkv, Array y, float* log_sum_exp);
+
+// products[b, h, t] = y . dy of that row: the sum over keys of probability times its gradient
+// (FlashAttention, section B.4).
+cudaError_t AttentionProducts(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
+                              Array y, Array dy, float* products);
 
 // products: scratch, [batch, heads, time].
 cudaError_t AttentionBackward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,

@@ -148,24 +148,23 @@ class CudaKernels final : public Kernels {
                                 const Tensor&) override {
     Lack();
   }
-  void AttentionOfPart(const Attention&, const AttentionPart&, const Tensor&, const Tensor&,
-                       const AttentionSums&) override {
-    Lack();
-  }
-  void AddAttention(const Attention&, const AttentionSums&, const AttentionSums&) override {
-    Lack();
-  }
-  void FinishAttention(const Attention&, const AttentionSums&, const Tensor&,
-                       const Tensor&) override {
-    Lack();
-  }
-  void AttentionOfPartBackward(const Attention&, const AttentionPart&, const Tensor&, const Tensor&,
-                               const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                               const Tensor&) override {
-    Lack();
-  }
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                          const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
+  void AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,
+                                     const Tensor& y, const Tensor& log_sum_exp) override;
+  void AttentionBackwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,
+                                      const Tensor& y, const Tensor& log_sum_exp, const Tensor& dy,
+                                      const Tensor& dqkv) override;
+  void AttentionOfPart(const Attention& attention, const AttentionPart& part, const Tensor& queries,
+                       const Tensor& keys, const AttentionSums& to) override;
+  void AddAttention(const Attention& attention, const AttentionSums& more,
+                    const AttentionSums& to) override;
+  void FinishAttention(const Attention& attention, const AttentionSums& sums, const Tensor& y,
+                       const Tensor& log_sum_exp) override;
+  void AttentionOfPartBackward(const Attention& attention, const AttentionPart& part,
+                               const Tensor& queries, const Tensor& keys, const Tensor& y,
+                               const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqueries,
+                               const Tensor& dkeys) override;
 
   void SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
                            float factor, const Tensor& losses, const Tensor& dlogits) override;

@@ -61,8 +61,7 @@ KernelsBackend Computing(const char* name, DType dtype) {
                 return std::make_unique<CudaKernels>(poisoned.context(), allocator);
               },
           .dtype = dtype,
-          .batch_norm_of_library = true,
-          .attention_by_positions = true};
+          .batch_norm_of_library = true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, KernelsSuite,
