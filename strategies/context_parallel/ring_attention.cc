@@ -61,6 +61,12 @@ class TreeOfRanks {
 
 }  // namespace
 
+RingAttention::RingAttention(Communicator& ranks) : ContextRanks(ranks) {
+  std::vector<Communicator::Route> routes;
+  for (int from = 0; from < size(); ++from) routes.push_back({from, (from + 1) % size()});
+  ThrowIfError(ranks.ConnectRoutes(routes));
+}
+
 void RingAttention::ForKeys(Kernels& kernels, const Tensor& qkv, int64_t query_width,
                             const std::function<void(int rank, const Tensor& keys)>& run) {
   const Shape shape = qkv.shape().With(2, qkv.shape()[2] - query_width);

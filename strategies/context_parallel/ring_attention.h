@@ -19,7 +19,8 @@ namespace lockstep {
 // sum on the way around the ring would have the order of the ring, another one for each rank.
 class RingAttention : public ContextRanks {
  public:
-  using ContextRanks::ContextRanks;
+  // Connects the ring, together with the other members.
+  explicit RingAttention(Communicator& ranks);
 
   Variable Attend(Pass& pass, const Variable& qkv, const Attention& attention) override;
 

@@ -15,6 +15,7 @@
 #include "core/run/device/rank_device.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/cp/cp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/presets.h"
 #include "strategies/single/single.h"
@@ -49,9 +50,7 @@ const std::map<std::string, Division>& Divisions() {
       {"gpipe", {{}, {"mesh.pp=4"}}},
       {"fsdp_pipe", {{"cut.shards=2"}, {"mesh.dp=2", "mesh.pp=2"}}},
       {"tp", {{"cut.shards=2", "cut.features=2"}, {"mesh.dp=2", "mesh.tp=2"}}},
-      {"cp",
-       {{"cut.shards=2", "cut.tokens=2"},
-        {"mesh.dp=2", "mesh.cp=2", "context_parallel.attention=ulysses"}}},
+      {"cp", {{"cut.shards=2", "cut.tokens=2"}, {"mesh.dp=2", "mesh.cp=2"}}},
       {"ep", {{"cut.shards=4", "model.experts.count=4"}, {"mesh.dp=4", "mesh.ep=2"}}},
       {"lora", {{"cut.shards=4", "lora.layers=[\"*.attention\"]"}, {"mesh.dp=4"}}},
       {"mesh", {{"cut.features=2"}, {"mesh.pp=2", "mesh.tp=2"}}},
@@ -144,6 +143,25 @@ TEST_P(GpusTest, HasTheBitsOfSingleInFp16) {
 // With grouped-query attention, rotary positions, RMS normalisation and SwiGLU.
 TEST_P(GpusTest, HasTheBitsOfSingleOnALlama) {
   ExpectBitsOfOneGpu(SmallLlamaConfig(), With(kTiny, {"train.steps=1"}), Messages::kByCopies);
+}
+
+// The other ways in which ranks meet each other's tokens; the preset's own is gather.
+TEST(GpusContextParallelTest, RingAndUlyssesHaveTheBitsOfSingle) {
+  const struct {
+    std::string attention, tokens;
+    Assignments mesh;
+  } cases[] = {{"ring", "cut.tokens=4", {"mesh.dp=1", "mesh.cp=4"}},
+               {"ulysses", "cut.tokens=2", {"mesh.dp=2", "mesh.cp=2"}}};
+  for (const auto& [attention, tokens, mesh] : cases) {
+    SCOPED_TRACE(attention);
+    const Assignments workload =
+        With(kTiny, {"precision.compute=bf16", "train.steps=1", "cut.shards=2", tokens});
+    const Assignments divided =
+        With(With(workload, mesh), {"context_parallel.attention=" + attention});
+    ExpectSameBits(OnGpus(CpStrategy(), SmallGptConfig(), divided,
+                          RanksOfThisTest(kRanks, Messages::kOverNccl)),
+                   OnGpus(SingleStrategy(), SmallGptConfig(), workload, {.ranks = 1}));
+  }
 }
 
 // Convolutions, pooling, and batch normalisation, whose statistics are those of a micro-batch: two

@@ -63,10 +63,7 @@ class CudaRankDevices final : public RankDevices {
     };
   }
 
-  std::set<std::string> lacking_kernels() const override {
-    return {"AddAttention", "AttentionOfFurtherTokens", "AttentionOfPart",
-            "AttentionOfPartBackward", "FinishAttention"};
-  }
+  std::set<std::string> lacking_kernels() const override { return {"AttentionOfFurtherTokens"}; }
 
   bool masks_documents() const override { return false; }
 
