@@ -3,7 +3,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <tuple>  // std::ignore
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +24,7 @@ int Count(int64_t bytes) {
 }  // namespace
 
 Transport::~Transport() {
-  if (HasPosts()) std::ignore = std::make_unique<std::list<Posted>>(std::move(posts_)).release();
+  if (HasPosts()) (void)std::make_unique<std::list<Posted>>(std::move(posts_)).release();
 }
 
 bool Transport::Request::Done() {
