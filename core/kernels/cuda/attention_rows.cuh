@@ -5,7 +5,7 @@
 // so that nothing is added across blocks.
 //
 // A Meeting is what a block takes its rows from: one head's queries, and the keys and values that
-// they meet, which are the whole sequence (attention.cu) or those of a leaf (attention_parts.cu).
+// they meet, which are the whole sequence (attention.cu) or those of a leaf (attention_leaves.cu).
 //
 //   Head head;                        // of the queries, with its head of keys
 //   Array queries, keys;              // the tensors that hold the rows; values lie in the latter

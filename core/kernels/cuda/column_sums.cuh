@@ -22,9 +22,8 @@ struct ColumnBlocks {
   static constexpr int kDown = kThreads / kWarp;
 
   int64_t rows_of_chunk, chunks;
-  int across;        // a power of two up to kWarp
-  int64_t together;  // chunks of a block
-  int64_t beside;    // blocks
+  int across;      // a power of two up to kWarp
+  int64_t beside;  // blocks
 
   ColumnBlocks(int64_t rows, int64_t width, int count) : across(1) {
     constexpr int64_t kRowsOfThread = 16;  // at least: enough loads under way, few chunks
@@ -32,9 +31,11 @@ struct ColumnBlocks {
     rows_of_chunk = even < kDown * kRowsOfThread ? kDown * kRowsOfThread : even;
     chunks = BlocksFor(rows, rows_of_chunk);
     while (across < kWarp && across * count < width) across *= 2;
-    together = kWarp / across;
     beside = BlocksFor(width, across * count);
   }
+
+  // Chunks of a block.
+  __host__ __device__ int64_t together() const { return kWarp / across; }
 };
 
 // Adds the terms of kRows rows, kDown apart. All of them are loaded before the first is added.
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int across = blocks.across, thread = static_cast<int>(threadIdx.x);
   const int x = thread % across, y = thread / across % kDown, z = thread / across / kDown;
   const int64_t column = (int64_t{blockIdx.x} * across + x) * kCount;
-  const int64_t first_chunk = blockIdx.y * blocks.together;
+  const int64_t first_chunk = blockIdx.y * blocks.together();
   const int64_t begin = (first_chunk + z) * blocks.rows_of_chunk;
   const int64_t end = begin + blocks.rows_of_chunk < rows ? begin + blocks.rows_of_chunk : rows;
   double totals[kSums][kCount] = {};
@@ -132,7 +133,7 @@ cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms t
   const bool in_vectors = width % kVector == 0;
   const ColumnBlocks blocks(rows, width, in_vectors ? kVector : 1);
   const dim3 grid(static_cast<unsigned>(blocks.beside),
-                  static_cast<unsigned>(BlocksFor(blocks.chunks, blocks.together)));
+                  static_cast<unsigned>(BlocksFor(blocks.chunks, blocks.together())));
   if (blocks.chunks > 0) {
     const auto kernel =
         in_vectors ? PartColumnsKernel<kVector, Terms> : PartColumnsKernel<1, Terms>;
