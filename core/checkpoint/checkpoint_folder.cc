@@ -122,13 +122,11 @@ absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoin
 }
 
 absl::StatusOr<int64_t> CheckpointBytes(const std::string& checkpoint) {
-  std::vector<std::string> files = {checkpoint};
-  if (IsDirectory(checkpoint)) {
-    LS_ASSIGN_OR_RETURN(files, ListShards(checkpoint));
-  }
+  if (!IsDirectory(checkpoint)) return FileBytes(checkpoint);
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFolder(checkpoint));
   int64_t bytes = 0;
   for (const std::string& file : files) {
-    LS_ASSIGN_OR_RETURN(const int64_t size, FileBytes(file));
+    LS_ASSIGN_OR_RETURN(const int64_t size, FileBytes(absl::StrCat(checkpoint, "/", file)));
     bytes += size;
   }
   return bytes;

@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& 
 // there.
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoint);
 
-// Bytes of a checkpoint on the disk, all its files together.
+// Bytes of a checkpoint, all its files together that are there.
 absl::StatusOr<int64_t> CheckpointBytes(const std::string& checkpoint);
 
 // --- for the one rank that tidies up; nobody else changes the folder meanwhile ------------------

@@ -125,9 +125,12 @@ TEST_F(CheckpointTest, WhatOneRankSavesIsOneFile) {
 TEST_F(CheckpointTest, ItsBytesAreThoseOfAllItsFiles) {
   const std::string file = Save(1, States({77}, 1)), shards = Save(2, States({40, 77}, 1));
   EXPECT_EQ(CheckpointBytes(file).value(), ReadFile(file)->size());
-  EXPECT_EQ(CheckpointBytes(shards).value(),
-            ReadFile(shards + "/shard-00001-of-00002.safetensors")->size() +
-                ReadFile(shards + "/shard-00002-of-00002.safetensors")->size());
+  int64_t bytes = 0;
+  for (const std::string& name : Names(shards)) bytes += FileBytes(shards + "/" + name).value();
+  EXPECT_EQ(CheckpointBytes(shards).value(), bytes);
+  // A machine may have only some of them.
+  RemoveTree(shards + "/shard-00001-of-00002.safetensors");
+  EXPECT_LT(CheckpointBytes(shards).value(), bytes);
   EXPECT_FALSE(CheckpointBytes(folder_ + "/step-00000009.safetensors").ok());
 }
 

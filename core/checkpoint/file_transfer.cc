@@ -26,7 +26,10 @@ constexpr int64_t kMessage = int64_t{4} << 20;  // bytes at most
 class OwnTransfer {
  public:
   OwnTransfer(const std::string& folder, const FileTransfer& transfer, int rank)
-      : transfer_(transfer), sends_(transfer.from == rank) {
+      : transfer_(transfer),
+        sends_(transfer.from == rank),
+        buffer_(Tensor::Empty(allocator_, {std::min(kMessage, transfer.bytes)}, DType::kU8,
+                              MemoryClass::kCommunication)) {
     const std::string path = absl::StrCat(folder, "/", transfer.name);
     if (sends_) {
       absl::StatusOr<MappedFile> file = MappedFile::Open(path);
@@ -43,7 +46,7 @@ class OwnTransfer {
   void Begin(int64_t first, Communicator& ranks) {
     const int64_t bytes = std::min(kMessage, transfer_.bytes - first);
     if (bytes <= 0) return;
-    message_ = Tensor::Empty(allocator_, {bytes}, DType::kU8, MemoryClass::kCommunication);
+    message_ = buffer_.View(0, {bytes});
     if (sends_) Load(first);
     work_ = sends_ ? ranks.Send(message_, transfer_.to, kLabel)
                    : ranks.Recv(message_, transfer_.from, kLabel);
@@ -65,13 +68,17 @@ class OwnTransfer {
   }
 
  private:
+  // Zeros stand for what cannot be read.
   void Load(int64_t first) {
-    std::memset(message_.raw(), 0, static_cast<size_t>(message_.bytes()));
-    if (!source_) return;
-    const auto all = source_->bytes();
-    const auto begin = std::min(static_cast<size_t>(first), all.size());
-    const size_t count = std::min(static_cast<size_t>(message_.bytes()), all.size() - begin);
-    if (count > 0) std::memcpy(message_.raw(), all.data() + begin, count);
+    const auto size = static_cast<size_t>(message_.bytes());
+    size_t count = 0;
+    if (source_) {
+      const auto all = source_->bytes();
+      const auto begin = std::min(static_cast<size_t>(first), all.size());
+      count = std::min(size, all.size() - begin);
+      if (count > 0) std::memcpy(message_.raw(), all.data() + begin, count);
+    }
+    std::memset(message_.raw() + count, 0, size - count);
   }
   void Note(const absl::Status& status) {
     if (status_.ok()) status_ = status;
@@ -82,7 +89,7 @@ class OwnTransfer {
   CpuAllocator allocator_;
   std::optional<MappedFile> source_;
   std::optional<AtomicFileWriter> target_;
-  Tensor message_;
+  Tensor buffer_, message_;  // a part of it
   std::optional<Work> work_;
   absl::Status status_;
 };

@@ -106,6 +106,8 @@ class Trainer {
 
   // Makes everything ready for the first step of this attempt, and returns how many are behind it.
   absl::StatusOr<int64_t> Start() {
+    // Whether or not this run makes copies: an earlier one's, which some machines may have and
+    // others not, must be all ranks' or none's.
     if (run_.resume && run_.machines.are_several()) {
       LS_RETURN_IF_ERROR(BringTogether(run_.out, run_.machines, tools_.world));
     }

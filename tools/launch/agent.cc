@@ -86,16 +86,43 @@ int64_t StepsOnDisk(const std::string& out) {
   return found.ok() && !found->empty() ? found->back().step : 0;
 }
 
-// What ranks go on from, on the disk or in memory; nullopt: from the first step.
-std::optional<FoundCheckpoint> Newest(const std::string& out) {
+// What ranks go on from.
+struct SavedState {
+  int64_t steps = 0;  // behind it
+  bool is_in_memory = false;
+};
+
+// The newest copy in memory that a run has told of: steps behind it; nullopt: none.
+std::optional<int64_t> StepsOfToldCopy(const std::string& out) {
+  const std::string rows = ReadFile(out + "/metrics.jsonl").value_or("");
+  const size_t member = rows.rfind("\"copy_in_memory\"");
+  if (member == std::string::npos) return std::nullopt;
+  const size_t begin = rows.rfind('\n', member) + 1;  // npos + 1 = 0
+  const auto row = nlohmann::json::parse(rows.substr(begin, rows.find('\n', member) - begin),
+                                         nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object()) return std::nullopt;  // cut off by a kill
+  return row["copy_in_memory"].value("steps", int64_t{0});
+}
+
+// nullopt: ranks begin with the first step.
+std::optional<SavedState> Newest(const std::string& out) {
+  std::optional<SavedState> newest;
   const auto found = ListRunCheckpoints(out);
-  if (!found.ok() || found->empty()) return std::nullopt;
-  return found->back();
+  if (found.ok() && !found->empty()) {
+    newest = {.steps = found->back().step, .is_in_memory = IsInMemory(found->back().path)};
+  }
+  // A machine without ranks has no folder for copies, and hears of the others' from the run alone.
+  if (IsDirectory(InMemoryFolder(out))) return newest;
+  const std::optional<int64_t> elsewhere = StepsOfToldCopy(out);
+  if (elsewhere && (!newest || *elsewhere > newest->steps)) {
+    newest = {.steps = *elsewhere, .is_in_memory = true};
+  }
+  return newest;
 }
 
 std::optional<int64_t> NewestStep(const std::string& out) {
   const auto newest = Newest(out);
-  return newest ? std::optional<int64_t>(newest->step) : std::nullopt;
+  return newest ? std::optional<int64_t>(newest->steps) : std::nullopt;
 }
 
 bool IsComplete(const std::string& out, int64_t steps) {
@@ -253,12 +280,12 @@ class Agent {
 
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
     std::vector<std::string> program = placement.program;
-    const std::optional<FoundCheckpoint> newest = Newest(options_.out);
-    const int64_t steps = newest ? newest->step : 0;
+    const std::optional<SavedState> newest = Newest(options_.out);
+    const int64_t steps = newest ? newest->steps : 0;
     if (newest) program.push_back("--resume");
     if (restart_) {
       restart_->steps = steps;
-      if (newest) restart_->state = IsInMemory(newest->path) ? "memory" : "disk";
+      if (newest) restart_->state = newest->is_in_memory ? "memory" : "disk";
       restart_->formation = placement.formation;
       std::fprintf(stderr, "%s\n", restart_->Describe().c_str());
     }

@@ -211,14 +211,32 @@ TEST_F(LaunchTest, CopiesInMemoryOutliveRanksAndTheLauncher) {
   EXPECT_FALSE(PathExists(InMemoryFolder(out())));
 }
 
+TEST_F(LaunchTest, ARunWhoseCopiesAreLostIsNotBegunAnew) {
+  const std::vector<std::string> copies = {"--set", "checkpoint.every=0", "--set",
+                                           "checkpoint.in_memory_every=10"};
+  {
+    Subprocess launcher = Start({"--ranks", "2"}, copies);
+    AwaitSteps(60);
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  RemoveInMemoryFolder(out());
+  const std::string losses = File("out/losses.csv");
+  const ProcessResult again = Start({"--ranks", "2"}, copies).Wait();
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.err, HasSubstr("To begin again with the first step, remove " + out()));
+  EXPECT_EQ(File("out/losses.csv"), losses);
+}
+
 // Four ranks of fsdp on four machines, which are folders here. One of them goes down amid the run,
 // with what is in its memory.
 class MachinesTest : public LaunchTest {
  protected:
-  // The run goes on with a rank on each of `left`, "0 2"; the launcher is on machine 2.
-  void Lose(int lost, int ranks_left, const std::string& left) {
+  // The run goes on with a rank on each of `left`, "0 2".
+  void Lose(int lost, int ranks_left, const std::string& left, int of_launcher) {
     const std::string down = path("one_is_down"), memory = path("memory");
-    for (int i = 0; i < 5; ++i) fs::create_directories(absl::StrCat(memory, i));
+    for (int i = 0; i < 6; ++i) fs::create_directories(absl::StrCat(memory, i));
     const std::string hosts = Script(
         "hosts.sh",
         absl::StrCat("[ -e ", down, " ] && echo localhost:", ranks_left, " || echo localhost:4\n"));
@@ -231,7 +249,8 @@ class MachinesTest : public LaunchTest {
                absl::StrCat("ranks=$1; shift; machines='0 1 2 3'\n", "if [ -e ", down,
                             " ]; then rm -rf ", memory, lost, "; machines='", left, "'; fi\n",
                             "exec build_defs/mpi_test.sh $ranks ", rank, " $machines -- \"$@\"\n"));
-    ASSERT_EQ(setenv("LOCKSTEP_MEMORY", (memory + "2").c_str(), /*overwrite=*/1), 0);
+    ASSERT_EQ(setenv("LOCKSTEP_MEMORY", absl::StrCat(memory, of_launcher).c_str(), /*overwrite=*/1),
+              0);
     Subprocess run =
         Start({"--strategy", "fsdp", "--ranks", "4", "--min_ranks", "2", "--host_discovery_script",
                hosts, "--launcher", launcher + " {ranks}"},
@@ -262,12 +281,15 @@ class MachinesTest : public LaunchTest {
 
 // Each has half of the state.
 TEST_F(MachinesTest, TwoOfThoseThatAreLeftGoOn) {
-  Lose(1, 2, "0 2");
+  Lose(1, 2, "0 2", /*of_launcher=*/2);
   EXPECT_EQ(ReadRestarts(out()).value().at(0).formation, "fsdp pp=1,dp=2,tp=1");
 }
 
 // And has rank 0, which finds no checkpoint of its own to go on from.
-TEST_F(MachinesTest, AnotherOneTakesThePlace) { Lose(0, 4, "4 1 2 3"); }
+TEST_F(MachinesTest, AnotherOneTakesThePlace) { Lose(0, 4, "4 1 2 3", /*of_launcher=*/2); }
+
+// As on a cluster's login node.
+TEST_F(MachinesTest, TheLauncherMayBeOnOneWithoutRanks) { Lose(3, 2, "0 2", /*of_launcher=*/5); }
 
 TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   const std::string script = path("hosts.sh"), back = path("host_is_back");

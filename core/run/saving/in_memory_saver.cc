@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
-#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/draft.h"  // IsSaved
@@ -107,14 +106,7 @@ absl::StatusOr<int64_t> InMemorySaver::BytesHere() const {
     return absl::DataLossError(
         absl::StrCat(InMemoryFolder(run_.out), ": the copy of the state has been removed"));
   }
-  if (!spread_) return CheckpointBytes(copies.back().path);
-  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(copies.back().path));
-  int64_t bytes = 0;
-  for (const std::string& name : names) {
-    LS_ASSIGN_OR_RETURN(const int64_t size, FileBytes(absl::StrCat(copies.back().path, "/", name)));
-    bytes += size;
-  }
-  return bytes;
+  return CheckpointBytes(copies.back().path);
 }
 
 absl::Status InMemorySaver::Compare(int64_t steps) {

@@ -124,9 +124,12 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
       Annotate(first_damage,
                "no checkpoint is sound; without --resume the run starts again; the newest"),
       ranks));
-  return absl::NotFoundError(absl::StrCat(run.checkpoints(),
-                                          ": holds no checkpoint that this rank can see; all "
-                                          "ranks must see the run directory"));
+  return absl::NotFoundError(
+      absl::StrCat(run.checkpoints(),
+                   ": holds no checkpoint that this rank can see, and no copy in memory can be put "
+                   "together; all ranks must see the run directory. To begin again with the first "
+                   "step, remove ",
+                   run.out));
 }
 
 absl::Status SetAside(const std::vector<std::string>& damaged) {
