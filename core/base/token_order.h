@@ -17,8 +17,9 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "core/base/host_device.h"
 
 namespace lockstep {
 
@@ -40,30 +41,35 @@ struct TokenOrder {
   int64_t first_row() const { return run * held_rows(); }
   int64_t leaf_rows() const { return samples * leaf_time(); }
   // Places of a leaf in each sample.
-  int64_t leaf_time() const { return time / leaves; }
+  LS_HOST_DEVICE int64_t leaf_time() const { return time / leaves; }
   // Positions of a chunk. A leaf has a second chunk unless it is the only one.
-  int64_t chunk() const { return leaves == 1 ? time : time / (2 * leaves); }
+  LS_HOST_DEVICE int64_t chunk() const { return leaves == 1 ? time : time / (2 * leaves); }
 
-  int64_t RowOf(int64_t leaf, int64_t sample, int64_t place) const {
+  LS_HOST_DEVICE int64_t RowOf(int64_t leaf, int64_t sample, int64_t place) const {
     return (leaf * samples + sample) * leaf_time() + place;
   }
 
   // The first positions of a leaf's two chunks; `time` where there is no second one.
-  int64_t FirstChunk(int64_t leaf) const { return leaf * chunk(); }
-  int64_t SecondChunk(int64_t leaf) const { return (2 * leaves - 1 - leaf) * chunk(); }
+  LS_HOST_DEVICE int64_t FirstChunk(int64_t leaf) const { return leaf * chunk(); }
+  LS_HOST_DEVICE int64_t SecondChunk(int64_t leaf) const {
+    return (2 * leaves - 1 - leaf) * chunk();
+  }
 
   // The position in its sample of the token at a place of a leaf; both ascend together.
-  int64_t PositionOf(int64_t leaf, int64_t place) const {
+  LS_HOST_DEVICE int64_t PositionOf(int64_t leaf, int64_t place) const {
     return place < chunk() ? FirstChunk(leaf) + place : SecondChunk(leaf) + place - chunk();
   }
 
   // Number of places of `leaf` that a query at `position` sees: those at its position and before,
   // which are the first ones of the leaf.
-  int64_t VisibleOf(int64_t leaf, int64_t position) const {
-    const auto of_chunk = [&](int64_t first) {
-      return std::clamp<int64_t>(position + 1 - first, 0, chunk());
-    };
-    return of_chunk(FirstChunk(leaf)) + of_chunk(SecondChunk(leaf));
+  LS_HOST_DEVICE int64_t VisibleOf(int64_t leaf, int64_t position) const {
+    return OfChunk(position + 1 - FirstChunk(leaf)) + OfChunk(position + 1 - SecondChunk(leaf));
+  }
+
+ private:
+  // The number of those among `count` positions, from a chunk's first one on, that are the chunk's.
+  LS_HOST_DEVICE int64_t OfChunk(int64_t count) const {
+    return count < 0 ? 0 : count < chunk() ? count : chunk();
   }
 };
 

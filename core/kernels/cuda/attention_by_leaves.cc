@@ -78,9 +78,7 @@ class PartCall {
     cuda::CheckAttention(attention, queries.shape()[0]);
     cuda::CheckAttention(attention, keys.shape()[0]);
     call_ = {.attention = attention_.attention(),
-             .samples = order_.samples,
-             .time = order_.time,
-             .leaves = order_.leaves,
+             .order = order_,
              .queries = {.data = Of(queries),
                          .first_leaf = part.queries.first,
                          .leaves = part.queries.count,

@@ -12,56 +12,40 @@ namespace lockstep::cuda {
 namespace {
 
 // One leaf of queries and one of keys, of one sample (attention_rows.cuh). Rows are places of their
-// leaf; positions are TokenOrder's (core/base/token_order.h).
+// leaf.
 struct TwoLeaves {
+  TokenOrder order;
   Head head;  // with the time of the whole sample
   Array queries, keys;
   int64_t query_count, key_count;
   LeafRows query_rows, key_rows;
-  int64_t leaves, samples, query_leaf, key_leaf;
+  int64_t query_leaf, key_leaf;
 
   // Block (anything, head, leaf * samples + sample). The leaf of the blocks is one of the queries';
   // or, with kOfKeys, the leaf is one of the keys', and so is the head.
   template <bool kOfKeys>
   static __device__ TwoLeaves OfBlock(const LeafCall& call, int64_t other_leaf) {
-    const auto leaf = static_cast<int64_t>(blockIdx.z) / call.samples;
-    TwoLeaves two = {.head = Head(call.attention, call.time),
+    const TokenOrder& order = call.order;
+    const auto leaf = static_cast<int64_t>(blockIdx.z) / order.samples;
+    TwoLeaves two = {.order = order,
+                     .head = Head(call.attention, order.time),
                      .queries = call.queries.data,
                      .keys = call.keys.data,
-                     .query_count = call.time / call.leaves,
-                     .key_count = call.time / call.leaves,
+                     .query_count = order.leaf_time(),
+                     .key_count = order.leaf_time(),
                      .query_rows = call.queries,
                      .key_rows = call.keys,
-                     .leaves = call.leaves,
-                     .samples = call.samples,
                      .query_leaf = kOfKeys ? other_leaf : call.queries.first_leaf + leaf,
                      .key_leaf = kOfKeys ? call.keys.first_leaf + leaf : other_leaf};
-    two.head.batch = static_cast<int>(blockIdx.z % call.samples);
+    two.head.batch = static_cast<int>(blockIdx.z % order.samples);
     if (kOfKeys) two.head.key_head = static_cast<int>(blockIdx.y);
     return two;
   }
 
-  __device__ int64_t chunk() const { return query_count / 2; }
-  __device__ int64_t FirstChunk(int64_t leaf) const { return leaf * chunk(); }
-  __device__ int64_t SecondChunk(int64_t leaf) const { return (2 * leaves - 1 - leaf) * chunk(); }
-  __device__ int64_t PositionOf(int64_t query) const {
-    return query < chunk() ? FirstChunk(query_leaf) + query
-                           : SecondChunk(query_leaf) + query - chunk();
-  }
-  // Number of keys at positions before `end`.
-  __device__ int64_t KeysBefore(int64_t end) const {
-    const int64_t of_first = end - FirstChunk(key_leaf), of_second = end - SecondChunk(key_leaf);
-    const int64_t most = chunk();
-    return (of_first < 0      ? 0
-            : of_first < most ? of_first
-                              : most) +
-           (of_second < 0      ? 0
-            : of_second < most ? of_second
-                               : most);
-  }
   __device__ SeenKeys SeenBy(int64_t query) const {
-    const int64_t position = PositionOf(query);
-    return {KeysBefore(head.FirstKeyOf(position)), KeysBefore(position + 1)};
+    const int64_t position = order.PositionOf(query_leaf, query);
+    return {order.VisibleOf(key_leaf, head.FirstKeyOf(position) - 1),
+            order.VisibleOf(key_leaf, position)};
   }
   __device__ float DropoutOf(int64_t query, int64_t key) const {
     return head.DropoutOf(query_leaf * query_count + query, key_leaf * key_count + key);
@@ -69,10 +53,10 @@ struct TwoLeaves {
 
   // The number of a row among those of the call's queries, or keys.
   __device__ int64_t QueryRow(int64_t t) const {
-    return ((query_leaf - query_rows.first_leaf) * samples + head.batch) * query_count + t;
+    return order.RowOf(query_leaf - query_rows.first_leaf, head.batch, t);
   }
   __device__ int64_t KeyRow(int64_t t) const {
-    return ((key_leaf - key_rows.first_leaf) * samples + head.batch) * key_count + t;
+    return order.RowOf(key_leaf - key_rows.first_leaf, head.batch, t);
   }
   __device__ int64_t QueryAt(int64_t t) const {
     return QueryRow(t) * query_rows.row + query_rows.column + head.head * head.width();
@@ -85,7 +69,7 @@ struct TwoLeaves {
     return QueryRow(t) * head.query_width + head.head * head.width();
   }
   __device__ int64_t SumsAt(int64_t t) const {
-    const int64_t sequence = (query_leaf - query_rows.first_leaf) * samples + head.batch;
+    const int64_t sequence = (query_leaf - query_rows.first_leaf) * order.samples + head.batch;
     return (sequence * head.attention.heads + head.head) * query_count + t;
   }
 };
@@ -201,7 +185,7 @@ cudaError_t Launch(void (*kernel)(Parameters...), cudaStream_t stream, const Lea
   const size_t shared = SharedBytes(tiles, call.attention.head_width);
   const cudaError_t error = AllowShared(kernel, shared);
   if (error != cudaSuccess) return error;
-  const dim3 blocks = RowBlocks(heads, leaves * call.samples, call.leaf_time(), kTile);
+  const dim3 blocks = RowBlocks(heads, leaves * call.order.samples, call.order.leaf_time(), kTile);
   kernel<<<blocks, kRowThreads, shared, stream>>>(call, arguments...);
   return cudaGetLastError();
 }

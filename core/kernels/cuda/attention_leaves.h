@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "core/base/token_order.h"
 #include "core/kernels/cuda/array.h"
 #include "core/kernels/options.h"
 #include "cuda_runtime_api.h"
@@ -25,12 +26,8 @@ struct LeafRows {
 // The leaves that meet.
 struct LeafCall {
   Attention attention;  // the documents lie in the GPU's memory
-  int64_t samples = 1;
-  int64_t time = 0;    // of a sample
-  int64_t leaves = 2;  // of all tokens
+  TokenOrder order;     // of all tokens
   LeafRows queries, keys;
-
-  int64_t leaf_time() const { return time / leaves; }
 };
 
 // AttentionSums in the GPU's memory, of the queries of a call.

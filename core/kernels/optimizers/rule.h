@@ -45,11 +45,7 @@
 #include <cstdint>
 #include <utility>
 
-#ifdef __CUDACC__
-#define LS_HOST_DEVICE __host__ __device__
-#else
-#define LS_HOST_DEVICE
-#endif
+#include "core/base/host_device.h"
 
 namespace lockstep {
 
