@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/base/file.h"
 #include "core/run/leg/training_run.h"
@@ -253,7 +254,7 @@ TEST_F(PlannerTest, KnowsRanksThatDivideExperts) {
 
 // With less memory than any of the first candidates needs, it recomputes or divides more.
 TEST_F(PlannerTest, SearchSavesMemoryWhereItMust) {
-  const auto limits = Create().Limits(2);
+  const auto limits = Create().Limits(4);
   ASSERT_TRUE(limits.ok()) << limits.status();
   Planner::Options options = Options();
   options.memory = options.cluster.device.memory;
@@ -261,10 +262,58 @@ TEST_F(PlannerTest, SearchSavesMemoryWhereItMust) {
        PlanCandidates(Create(), FirstCandidates(*limits), [](int64_t, int64_t) {})) {
     if (run.refused.ok()) options.memory = std::min(options.memory, run.memory.total - 1);
   }
-  const std::vector<Forecast> runs = Search(Create(options), *limits, [](int64_t, int64_t) {});
+  const Planner planner = Create(options);
+  const std::vector<Forecast> runs = Search(planner, *limits, [](int64_t, int64_t) {});
   EXPECT_TRUE(runs.front().fits);
   EXPECT_LE(runs.front().memory.total, options.memory);
   EXPECT_THAT(runs, Contains(testing::Truly([](const Forecast& run) { return !run.fits; })));
+}
+
+// What a search passes over does not fit: of each mesh it has the first that does, tried one by
+// one.
+TEST_F(PlannerTest, SearchPassesOverOnlyWhatDoesNotFit) {
+  Planner::Options options = Options();
+  options.workload.assignments = {"model.width=256", "model.layers=8", "data.context=256"};
+  const Planner with_room = Create(options);
+  const auto limits = with_room.Limits(4);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  struct Tried {
+    Candidate candidate;
+    double bytes = 0;
+  };
+  std::vector<std::vector<Tried>> meshes;
+  double most = 0;
+  for (const Candidate& candidate : FirstCandidates(*limits)) {
+    if (candidate.micro_batch > 1) continue;
+    std::vector<Candidate> all = SmallerCandidates(candidate, *limits);
+    all.insert(all.begin(), candidate);
+    meshes.emplace_back();
+    for (const Candidate& each : all) {
+      const Forecast run = with_room.Plan(each);
+      if (!run.refused.ok()) continue;
+      meshes.back().push_back({each, run.memory.total});
+      most = std::max(most, run.memory.total);
+    }
+  }
+  std::set<std::string> found;  // ways to save memory
+  for (int part = 5; part < 16; ++part) {
+    options.memory = part / 16.0 * most;
+    const std::vector<Forecast> runs = Search(Create(options), *limits, [](int64_t, int64_t) {});
+    for (const std::vector<Tried>& mesh : meshes) {
+      const auto first = std::ranges::find_if(
+          mesh, [&](const Tried& tried) { return tried.bytes <= options.memory; });
+      if (first == mesh.end()) continue;
+      const Candidate& fits = first->candidate;
+      EXPECT_THAT(
+          runs,
+          Contains(testing::Truly([&](const Forecast& run) { return run.candidate == fits; })))
+          << fits.ToString() << " in " << part << " sixteenths";
+      const bool has_cp = fits.mesh.cp > mesh.front().candidate.mesh.cp;
+      found.insert(absl::StrCat(has_cp ? "cp, " : "", fits.shard, ", ", fits.recompute));
+    }
+  }
+  EXPECT_THAT(found, testing::IsSupersetOf({"none, full", "optimizer, full", "parameters, full",
+                                            "cp, optimizer, full", "cp, parameters, full"}));
 }
 
 }  // namespace

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "core/base/program.h"
 #include "core/base/status.h"
 
@@ -83,36 +84,76 @@ class Workers {
   int64_t known_ = 0;
 };
 
-// Plans the candidate and, if it needs too much memory, the first that fits of those that need
-// less. The one that needs least comes first of these: if it does not fit, none does. Returns the
-// seconds of the one that fits, or infinity.
-double PlanUntilOneFits(const Candidate& candidate, const CandidateLimits& limits,
-                        Workers& workers) {
-  constexpr double kNone = std::numeric_limits<double>::infinity();
-  Forecast run = workers.Plan(candidate);
-  if (!run.refused.ok()) return kNone;
-  if (run.fits) return run.seconds;
-  const std::vector<Candidate> smaller = SmallerCandidates(candidate, limits);
-  if (smaller.empty()) return kNone;
-  const Forecast smallest = workers.Plan(smaller.back());
-  if (!smallest.fits) return kNone;
-  for (size_t i = 0; i + 1 < smaller.size(); ++i) {
-    run = workers.Plan(smaller[i]);
-    if (run.fits) return run.seconds;
-  }
-  return smallest.seconds;
+// A candidate, then those that need less memory, in groups of one mesh and in these of one shard.
+// The last of a shard's group needs least of it, and the last mesh needs least of all. Which shard
+// needs least of a mesh, the first or the last, depends on the ranks: few divide little, and
+// parameters that they gather come on top.
+std::vector<Candidate> OptionsOf(const Candidate& candidate, const CandidateLimits& limits) {
+  std::vector<Candidate> options = SmallerCandidates(candidate, limits);
+  options.insert(options.begin(), candidate);
+  return options;
 }
 
-// Plans a mesh with growing micro-batches. They need growing memory. Larger products make them
-// faster at first, and longer bubbles slower from some size on: behind the first that is slower
-// than the one before come no better ones.
+// One of several options, and the seconds of its step.
+struct Fitting {
+  size_t option = 0;
+  double seconds = 0;
+};
+
+// Plans until it has found the first of the options that fits; nullopt: none does. A group whose
+// last one does not fit is passed over.
+std::optional<Fitting> PlanUntilOneFits(absl::Span<const Candidate> options, Workers& workers) {
+  std::vector<std::optional<Forecast>> planned(options.size());
+  const auto plan = [&](size_t i) -> const Forecast& {
+    if (!planned[i]) planned[i] = workers.Plan(options[i]);
+    return *planned[i];
+  };
+  const auto last_of_group = [&](size_t i, const auto& is_like) {
+    while (i + 1 < options.size() && is_like(options[i], options[i + 1])) ++i;
+    return i;
+  };
+  const auto of_one_mesh = [](const Candidate& a, const Candidate& b) { return a.mesh == b.mesh; };
+  const auto of_one_shard = [](const Candidate& a, const Candidate& b) {
+    return a.mesh == b.mesh && a.shard == b.shard;
+  };
+  if (!plan(0).refused.ok()) return std::nullopt;
+  const size_t last = options.size() - 1;
+  size_t last_mesh = last;  // where its group begins
+  while (last_mesh > 0 && of_one_mesh(options[last_mesh - 1], options[last])) --last_mesh;
+  if (!plan(0).fits && !plan(last).fits && !plan(last_of_group(last_mesh, of_one_shard)).fits) {
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < options.size();) {
+    if (plan(i).fits) return Fitting{.option = i, .seconds = plan(i).seconds};
+    ++i;
+    while (i < options.size() && !plan(last_of_group(i, of_one_shard)).fits) {
+      const bool has_other = plan(last_of_group(i, of_one_mesh)).fits;
+      i = (has_other ? last_of_group(i, of_one_shard) : last_of_group(i, of_one_mesh)) + 1;
+    }
+  }
+  return std::nullopt;
+}
+
+// Plans a mesh with growing micro-batches. They need growing memory: what did not fit for one size
+// does not for the next. Larger products make them faster at first, and longer bubbles slower from
+// some size on: behind the first that is slower than the one before come no better ones.
 void PlanMesh(const std::vector<Candidate>& micro_batches, const CandidateLimits& limits,
               Workers& workers) {
+  std::optional<Candidate> fitting;
   double before = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : micro_batches) {
-    const double seconds = PlanUntilOneFits(candidate, limits, workers);
-    if (seconds >= before || std::isinf(seconds)) return;
-    before = seconds;
+    const std::vector<Candidate> options = OptionsOf(candidate, limits);
+    size_t first = 0;
+    if (fitting) {
+      fitting->micro_batch = candidate.micro_batch;
+      first = std::find(options.begin(), options.end(), *fitting) - options.begin();
+      if (first == options.size()) first = 0;  // does not go with these micro-batches
+    }
+    const std::optional<Fitting> found =
+        PlanUntilOneFits(absl::MakeSpan(options).subspan(first), workers);
+    if (!found || found->seconds >= before) return;
+    before = found->seconds;
+    fitting = options[first + found->option];
   }
 }
 
