@@ -34,7 +34,7 @@ std::string Prefix() { return absl::StrCat(MemoryRoot(), "/lockstep-state-"); }
 uint64_t IdentityOfMemory() {
   // Each start of a machine has an id of its own, and each of its file systems a number.
   const std::string boot = ReadFile("/proc/sys/kernel/random/boot_id").value_or("");
-  struct stat root = {};  // of a folder that is not there
+  struct stat root = {};  // stays so where there is no such folder
   stat(MemoryRoot().c_str(), &root);
   return ChecksumOf(absl::StrCat(boot, " ", root.st_dev, " ", root.st_ino));
 }

@@ -95,13 +95,20 @@ struct SavedState {
 // The newest copy in memory that a run has told of: steps behind it; nullopt: none.
 std::optional<int64_t> StepsOfToldCopy(const std::string& out) {
   const std::string rows = ReadFile(out + "/metrics.jsonl").value_or("");
-  const size_t member = rows.rfind("\"copy_in_memory\"");
-  if (member == std::string::npos) return std::nullopt;
-  const size_t begin = rows.rfind('\n', member) + 1;  // npos + 1 = 0
-  const auto row = nlohmann::json::parse(rows.substr(begin, rows.find('\n', member) - begin),
-                                         nullptr, /*allow_exceptions=*/false);
-  if (!row.is_object()) return std::nullopt;  // cut off by a kill
-  return row["copy_in_memory"].value("steps", int64_t{0});
+  constexpr char kMember[] = "\"copy_in_memory\"";
+  const auto steps = nlohmann::json::json_pointer("/copy_in_memory/steps");
+  // A kill may have cut the last row off.
+  size_t member = rows.rfind(kMember);
+  while (member != std::string::npos) {
+    const size_t begin = rows.rfind('\n', member) + 1;  // npos + 1 = 0
+    const auto row = nlohmann::json::parse(rows.substr(begin, rows.find('\n', member) - begin),
+                                           nullptr, /*allow_exceptions=*/false);
+    if (row.is_object() && row.contains(steps) && row[steps].is_number_integer()) {
+      return row[steps].get<int64_t>();
+    }
+    member = begin == 0 ? std::string::npos : rows.rfind(kMember, begin - 1);
+  }
+  return std::nullopt;
 }
 
 // nullopt: ranks begin with the first step.

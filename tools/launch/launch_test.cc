@@ -222,10 +222,15 @@ TEST_F(LaunchTest, ARunWhoseCopiesAreLostIsNotBegunAnew) {
     AwaitNoProcess();
   }
   RemoveInMemoryFolder(out());
+  // As a kill amid a row leaves it.
+  const std::string metrics = File("out/metrics.jsonl");
+  ASSERT_EQ(WriteFileAtomically(out() + "/metrics.jsonl",
+                                metrics + "{\"step\": 59, \"copy_in_memory\": {"),
+            absl::OkStatus());
   const std::string losses = File("out/losses.csv");
   const ProcessResult again = Start({"--ranks", "2"}, copies).Wait();
   EXPECT_EQ(again.exit_code, 1);
-  EXPECT_THAT(again.err, HasSubstr("To begin again with the first step, remove " + out()));
+  EXPECT_THAT(again.err, HasSubstr("To begin again with the first step, move " + out() + " away"));
   EXPECT_EQ(File("out/losses.csv"), losses);
 }
 

@@ -254,7 +254,7 @@ TEST_F(PlannerTest, KnowsRanksThatDivideExperts) {
 
 // With less memory than any of the first candidates needs, it recomputes or divides more.
 TEST_F(PlannerTest, SearchSavesMemoryWhereItMust) {
-  const auto limits = Create().Limits(4);
+  const auto limits = Create().Limits(2);
   ASSERT_TRUE(limits.ok()) << limits.status();
   Planner::Options options = Options();
   options.memory = options.cluster.device.memory;
@@ -262,8 +262,7 @@ TEST_F(PlannerTest, SearchSavesMemoryWhereItMust) {
        PlanCandidates(Create(), FirstCandidates(*limits), [](int64_t, int64_t) {})) {
     if (run.refused.ok()) options.memory = std::min(options.memory, run.memory.total - 1);
   }
-  const Planner planner = Create(options);
-  const std::vector<Forecast> runs = Search(planner, *limits, [](int64_t, int64_t) {});
+  const std::vector<Forecast> runs = Search(Create(options), *limits, [](int64_t, int64_t) {});
   EXPECT_TRUE(runs.front().fits);
   EXPECT_LE(runs.front().memory.total, options.memory);
   EXPECT_THAT(runs, Contains(testing::Truly([](const Forecast& run) { return !run.fits; })));

@@ -128,8 +128,8 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
       absl::StrCat(run.checkpoints(),
                    ": holds no checkpoint that this rank can see, and no copy in memory can be put "
                    "together; all ranks must see the run directory. To begin again with the first "
-                   "step, remove ",
-                   run.out));
+                   "step, move ",
+                   run.out, " away"));
 }
 
 absl::Status SetAside(const std::vector<std::string>& damaged) {
