@@ -140,25 +140,24 @@ void LinearLayer::Split(SplitStyle style, SplitGroup& group) {
   CutAdapters(cut_);
 }
 
+// The leaves of a sum have a name before the expression that needs them. Where memory runs out
+// within a conditional one, GCC 12 destroys parts of it that it has not made yet.
 Variable LinearLayer::RunCut(Pass& pass, const Variable& x, const Variable* residual) {
   if (cut_.style == SplitStyle::kRow) {
-    const FeatureLeaves leaves = InputLeaves();
-    if (adapters().empty() || leaves.empty()) {
-      return SumRow(
-          pass,
-          Adapt(pass, x, Linear(pass.tape, x, weight(), nullptr, nullptr, {.inputs = leaves})),
-          residual);
+    const SummedLeaves leaves = {.inputs = InputLeaves()};
+    if (adapters().empty() || leaves.inputs.empty()) {
+      Variable product = Linear(pass.tape, x, weight(), nullptr, nullptr, leaves);
+      return SumRow(pass, Adapt(pass, x, std::move(product)), residual);
     }
-    return SumRow(pass, RunByInputs(pass, {}, x, leaves), residual);
+    return SumRow(pass, RunByInputs(pass, {}, x, leaves.inputs), residual);
   }
   CHECK(residual == nullptr) << name() << ": only some of the features are here";
-  const FeatureLeaves leaves = OutputLeaves();
+  const SummedLeaves leaves = {.outputs = OutputLeaves()};
   const Variable entered = cut_.Enter(pass, x);
   const Variable y =
-      adapters().empty() || leaves.empty()
-          ? Adapt(pass, entered,
-                  Linear(pass.tape, entered, weight(), bias_, nullptr, {.outputs = leaves}))
-          : RunByOutputs(pass, {}, entered, bias_, leaves);
+      adapters().empty() || leaves.outputs.empty()
+          ? Adapt(pass, entered, Linear(pass.tape, entered, weight(), bias_, nullptr, leaves))
+          : RunByOutputs(pass, {}, entered, bias_, leaves.outputs);
   if (cut_.style == SplitStyle::kColumn || cut_.group == nullptr) return y;
   std::vector<int64_t> widths;
   for (int i = 0; i < cut_.group->size(); ++i) {
