@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -50,6 +51,14 @@ class TreeStack {
   int64_t leaves_, next_;
   std::vector<TreeNode> nodes_;
 };
+
+// What a stack that starts at leaf 0 would say of leaf `leaf`: how many nodes lie on it when the
+// leaf arrives, and how many are merged with it in the tree over `leaves` leaves. The stack is a
+// binary counter of leaves, whose last one completes all nodes.
+inline int64_t NodesBefore(int64_t leaf) { return std::popcount(static_cast<uint64_t>(leaf)); }
+inline int64_t MergedWith(int64_t leaf, int64_t leaves) {
+  return leaf + 1 == leaves ? NodesBefore(leaf) : std::countr_one(static_cast<uint64_t>(leaf));
+}
 
 // The most values that a TreeStack over leaves [first, end) holds at a time.
 int64_t DeepestStack(int64_t leaves, int64_t first, int64_t end);

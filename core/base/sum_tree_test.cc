@@ -74,6 +74,16 @@ TEST(SumTreeTest, PartsOfTheLeavesMakeTheSameTree) {
   }
 }
 
+TEST(SumTreeTest, ABinaryCounterKnowsTheStack) {
+  for (int64_t leaves = 1; leaves <= 130; ++leaves) {
+    TreeStack stack(leaves);
+    for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+      EXPECT_EQ(NodesBefore(leaf), static_cast<int64_t>(stack.nodes().size())) << leaf;
+      EXPECT_EQ(MergedWith(leaf, leaves), stack.Push()) << leaf << " of " << leaves;
+    }
+  }
+}
+
 TEST(SumTreeTest, AStackIsAsDeepAsItsNumberOfLeavesHasBits) {
   EXPECT_EQ(DeepestStack(32, 0, 16), 4);
   EXPECT_EQ(DeepestStack(32, 16, 32), 4);

@@ -4,22 +4,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/base/sum_tree.h"
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/cpu/vector_math.h"
 
 namespace lockstep::cpu {
-
-TreeSlots::TreeSlots(int64_t leaves) {
-  for (int64_t count = 1; count <= leaves; ++count) {
-    TreeStack stack(count);
-    merged_.emplace_back();
-    for (int64_t leaf = 0; leaf < count; ++leaf) {
-      if (count == leaves) slots_.push_back(static_cast<int64_t>(stack.nodes().size()));
-      merged_.back().push_back(stack.Push());
-    }
-  }
-}
 
 PairBuffers::PairBuffers(const LeafCall& call, Direction direction)
     : leaf_time(call.order.leaf_time()),

@@ -11,12 +11,14 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "core/base/parallel.h"
+#include "core/base/sum_tree.h"
 #include "core/base/token_order.h"
 #include "core/kernels/cpu/attention_tiles.h"
 #include "core/kernels/cpu/float_elements.h"
@@ -67,18 +69,16 @@ struct LeafPair {
   }
 };
 
-// The order in which the values of leaves are added along the tree. Values are kept in slots, as
-// many as there are nodes below the value that arrives.
+// The order in which the values of up to `leaves` leaves are added along the tree. Values are kept
+// in slots, as many as there are nodes below the value that arrives.
 class TreeSlots {
  public:
-  explicit TreeSlots(int64_t leaves);
+  explicit TreeSlots(int64_t leaves) : leaves_(leaves) {}
 
   // The slot of leaf `leaf`. It is the same in a tree over fewer leaves.
-  int64_t SlotOf(int64_t leaf) const { return slots_[leaf]; }
-  // Number of slots below SlotOf(leaf) that are merged with it, in a tree over `count` leaves.
-  int64_t MergedWith(int64_t leaf, int64_t count) const { return merged_[count - 1][leaf]; }
+  int64_t SlotOf(int64_t leaf) const { return NodesBefore(leaf); }
   // The last slot. Its value is merged as soon as it is there.
-  int64_t last() const { return *std::max_element(slots_.begin(), slots_.end()); }
+  int64_t last() const { return std::bit_width(static_cast<uint64_t>(leaves_)) - 1; }
 
   // Calls merge(slot) for each slot that is added to the one below it, after leaf `leaf` of `count`
   // has arrived.
@@ -89,8 +89,7 @@ class TreeSlots {
   }
 
  private:
-  std::vector<int64_t> slots_;
-  std::vector<std::vector<int64_t>> merged_;  // [leaves of the tree - 1][leaf]
+  int64_t leaves_;
 };
 
 // What a call computes: all leaves, or those that a rank holds.
