@@ -22,43 +22,45 @@ int RankOfBlock(const std::vector<std::vector<BlockRange>>& blocks, int64_t bloc
 
 }  // namespace
 
-ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options)
+ModelLayout::ModelLayout(std::shared_ptr<const std::vector<ModelTensor>> tensors,
+                         ModelLayoutOptions options)
     : tensors_(std::move(tensors)), options_(std::move(options)) {
+  CHECK(tensors_ != nullptr);
   if (options_.blocks.empty()) options_.blocks = {{BlockRange()}};
   CHECK_EQ(std::ssize(options_.blocks), options_.mesh.pp);
-  for (const ModelTensor& tensor : tensors_) {
+  for (const ModelTensor& tensor : *tensors_) {
     CHECK_EQ(std::ssize(tensor.splits),
              options_.mesh.tp * (tensor.is_of_experts ? options_.mesh.ep : 1))
         << tensor.name;
     pp_.push_back(RankOfBlock(options_.blocks, tensor.block));
   }
-  flat_.resize(tensors_.size());
+  flat_.resize(tensors_->size());
   if (options_.divided != Divided::kNothing) MakeUnits();
 }
 
 void ModelLayout::MakeUnits() {
-  std::vector<bool> has_ties(tensors_.size());
+  std::vector<bool> has_ties(tensors().size());
   std::vector<std::pair<int, size_t>> tied_copies;  // rank along pp, owner
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < tensors().size(); ++i) {
     const size_t owner = OwnerOf(i);
-    if (tensors_[i].tied_to) has_ties[owner] = true;
+    if (tensors()[i].tied_to) has_ties[owner] = true;
     if (pp_[i] == pp_[owner]) continue;
     const std::pair<int, size_t> tied_copy = {pp_[i], owner};
     if (std::find(tied_copies.begin(), tied_copies.end(), tied_copy) == tied_copies.end())
       tied_copies.push_back(tied_copy);
   }
-  for (size_t i = 0; i < tensors_.size();) {
-    const int64_t block = tensors_[i].block;
+  for (size_t i = 0; i < tensors().size();) {
+    const int64_t block = tensors()[i].block;
     const int pp = pp_[i];
     std::vector<size_t> frozen, trained, frozen_experts, trained_experts;
-    for (; i < tensors_.size() && tensors_[i].block == block; ++i) {
-      if (tensors_[i].tied_to || tensors_[i].statistic) continue;
+    for (; i < tensors().size() && tensors()[i].block == block; ++i) {
+      if (tensors()[i].tied_to || tensors()[i].statistic) continue;
       if (has_ties[i]) {
         AddUnit(pp, false, {i});
-      } else if (tensors_[i].is_of_experts && options_.mesh.ep > 1) {
-        (tensors_[i].is_frozen ? frozen_experts : trained_experts).push_back(i);
+      } else if (tensors()[i].is_of_experts && options_.mesh.ep > 1) {
+        (tensors()[i].is_frozen ? frozen_experts : trained_experts).push_back(i);
       } else {
-        (tensors_[i].is_frozen ? frozen : trained).push_back(i);
+        (tensors()[i].is_frozen ? frozen : trained).push_back(i);
       }
     }
     for (std::vector<size_t>* unit : {&frozen, &trained, &frozen_experts, &trained_experts}) {
@@ -68,19 +70,19 @@ void ModelLayout::MakeUnits() {
   for (const auto& [pp, owner] : tied_copies) AddUnit(pp, true, {owner});
 }
 
-void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors) {
-  if (tensors.empty()) return;
+void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> members) {
+  if (members.empty()) return;
   Unit unit = {.pp = pp,
                .is_tied_copy = is_tied_copy,
-               .is_of_experts = tensors_[tensors[0]].is_of_experts && options_.mesh.ep > 1,
-               .tensors = std::move(tensors),
+               .is_of_experts = tensors()[members[0]].is_of_experts && options_.mesh.ep > 1,
+               .tensors = std::move(members),
                .flat = {}};
   const DType narrowest =
       SizeOf(options_.reduce) < SizeOf(options_.compute) ? options_.reduce : options_.compute;
   const int places = options_.mesh.tp * (unit.is_of_experts ? options_.mesh.ep : 1);
   for (int place = 0; place < places; ++place) {
     std::vector<TensorSplit> splits;
-    for (const size_t tensor : unit.tensors) splits.push_back(tensors_[tensor].splits[place]);
+    for (const size_t tensor : unit.tensors) splits.push_back(tensors()[tensor].splits[place]);
     unit.flat.push_back(LayOut(splits, Shards(unit.is_of_experts), narrowest));
   }
   for (size_t member = 0; !is_tied_copy && member < unit.tensors.size(); ++member) {
@@ -90,7 +92,7 @@ void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors
 }
 
 size_t ModelLayout::SplitAt(bool is_of_experts, const MeshCoordinate& at) const {
-  const int experts = is_of_experts ? options_.mesh.ExpertPlaceOf(at) : 0;
+  const int64_t experts = is_of_experts ? options_.mesh.ExpertPlaceOf(at) : 0;
   return static_cast<size_t>(experts * options_.mesh.tp + at.tp);
 }
 
@@ -104,7 +106,7 @@ int ModelLayout::ShardAt(bool is_of_experts, const MeshCoordinate& at) const {
 }
 
 TensorSlice ModelLayout::SliceAt(size_t tensor, const MeshCoordinate& at) const {
-  const ModelTensor& whole = tensors_[tensor];
+  const ModelTensor& whole = tensors()[tensor];
   const TensorSplit& split = whole.splits[SplitAt(whole.is_of_experts, at)];
   TensorSlice part = {.whole = {whole.shape.dims().begin(), whole.shape.dims().end()},
                       .first = 0,
@@ -123,8 +125,8 @@ TensorSlice ModelLayout::SliceAt(size_t tensor, const MeshCoordinate& at) const 
 std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
   const MeshCoordinate at = options_.mesh.CoordinateOf(rank);
   std::vector<TensorPlacement> trained, frozen, statistics;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const ModelTensor& tensor = tensors_[i];
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    const ModelTensor& tensor = tensors()[i];
     if (tensor.tied_to) continue;
     TensorPlacement placement;
     placement.name = tensor.name;
@@ -164,7 +166,7 @@ std::vector<const ModelLayout::Unit*> ModelLayout::UnitsOf(int rank) const {
 }
 
 int64_t ModelLayout::Held(int rank, size_t tensor) const {
-  const ModelTensor& whole = tensors_[tensor];
+  const ModelTensor& whole = tensors()[tensor];
   return whole.splits[SplitAt(whole.is_of_experts, options_.mesh.CoordinateOf(rank))].held();
 }
 
@@ -174,8 +176,8 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
   const int64_t masters = options_.compute == DType::kF32 ? 0 : 1;
   const bool is_divided = options_.divided != Divided::kNothing;
   KeptBytes kept;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const ModelTensor& tensor = tensors_[i];
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    const ModelTensor& tensor = tensors()[i];
     const bool is_here = Has(rank, i);
     const int64_t held = Held(rank, i);
     if (tensor.statistic) {
@@ -201,9 +203,9 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
     };
     kept.parameters += at(Divided::kParameters) * compute;
     const size_t first = unit->tensors[0];
-    if (tensors_[first].is_frozen) continue;
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (tensors_[i].tied_to != first) continue;
+    if (tensors()[first].is_frozen) continue;
+    for (size_t i = 0; i < tensors().size(); ++i) {
+      if (tensors()[i].tied_to != first) continue;
       if (Has(rank, i)) {
         kept.gradients += at(Divided::kGradients) * reduce;
       } else if (!unit->is_tied_copy) {  // what comes from the other rank

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/checkpoint/tensor_slice.h"
@@ -76,12 +78,15 @@ class ModelLayout {
     std::vector<FlatLayout> flat;  // as ModelTensor::splits
   };
 
-  // `tensors` are split for mesh.tp ranks and divided for mesh.ep ranks. Blocks in none of the
-  // ranges are on no rank.
-  ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options);
+  // `tensors` are split for mesh.tp ranks and divided for mesh.ep ranks; layouts may share them.
+  // Blocks in none of the ranges are on no rank.
+  ModelLayout(std::shared_ptr<const std::vector<ModelTensor>> tensors, ModelLayoutOptions options);
+  ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options)
+      : ModelLayout(std::make_shared<const std::vector<ModelTensor>>(std::move(tensors)),
+                    std::move(options)) {}
 
   const MeshShape& mesh() const { return options_.mesh; }
-  const std::vector<ModelTensor>& tensors() const { return tensors_; }
+  const std::vector<ModelTensor>& tensors() const { return *tensors_; }
   const std::vector<BlockRange>& blocks(int rank) const {
     return options_.blocks[options_.mesh.CoordinateOf(rank).pp];
   }
@@ -117,18 +122,18 @@ class ModelLayout {
   };
 
   void MakeUnits();
-  void AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors);
+  void AddUnit(int pp, bool is_tied_copy, std::vector<size_t> members);
   // Which of its splits or layouts a rank has of a tensor or unit; how many ranks keep a shard of a
   // unit, and which of the shards a rank has.
   size_t SplitAt(bool is_of_experts, const MeshCoordinate& at) const;
   int Shards(bool is_of_experts) const;
   int ShardAt(bool is_of_experts, const MeshCoordinate& at) const;
-  size_t OwnerOf(size_t tensor) const { return tensors_[tensor].tied_to.value_or(tensor); }
+  size_t OwnerOf(size_t tensor) const { return tensors()[tensor].tied_to.value_or(tensor); }
   int64_t Held(int rank, size_t tensor) const;
   // What a rank has of a tensor whose block it has.
   TensorSlice SliceAt(size_t tensor, const MeshCoordinate& at) const;
 
-  std::vector<ModelTensor> tensors_;
+  std::shared_ptr<const std::vector<ModelTensor>> tensors_;
   ModelLayoutOptions options_;
   std::vector<int> pp_;  // by tensor, the rank along pp that has its block; -1: none
   std::vector<Unit> units_;

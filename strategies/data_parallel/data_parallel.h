@@ -75,9 +75,9 @@ struct StageBackward {
 // What the mechanism is made from.
 struct DataParallelInputs {
   Rank& rank;
-  std::vector<ModelTensor> tensors;  // for all ranks along tp
-  Model model;                       // this rank's share, without memory
-  ModelLayoutOptions layout;         // all but what is divided, which the mechanism decides
+  std::shared_ptr<const std::vector<ModelTensor>> tensors;  // as StrategyInputs::tensors
+  Model model;                                              // this rank's share, without memory
+  ModelLayoutOptions layout;  // all but what is divided, which the mechanism decides
   // Whether the schedule halves backwards: gradients of inputs first, those of weights later.
   bool halves_backwards;
   std::vector<StageBackward> backwards;  // of a step

@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/config/cut_settings.h"
-#include "core/layout/model_tensors.h"
 #include "core/run/strategy/batch_statistics.h"
 #include "core/run/strategy/expert_loads.h"
 #include "core/run/strategy/local_model.h"
@@ -174,8 +173,6 @@ class Engine : public Strategy {
   std::unique_ptr<DataParallel> MakeDataParallel(StrategyInputs& inputs) {
     // Each part has a name first. Where memory runs out within one expression for all of them, GCC
     // 12 destroys the inner parts that it has not made yet.
-    std::vector<ModelTensor> tensors =
-        TensorsOf(inputs.model, settings_.mesh.tp, settings_.mesh.ep);
     Model model =
         experts_.Divide(context_.Divide(tensor_.Split(std::move(inputs.model)), TokenSums()),
                         TokenSums(), options_.shards);
@@ -186,7 +183,7 @@ class Engine : public Strategy {
     layout.reduce = settings_.precision.reduce;
     std::vector<StageBackward> backwards = Backwards();
     return options_.make_data_parallel({.rank = inputs.rank,
-                                        .tensors = std::move(tensors),
+                                        .tensors = std::move(inputs.tensors),
                                         .model = std::move(model),
                                         .layout = std::move(layout),
                                         .halves_backwards = HalvesBackwards(options_.schedule),

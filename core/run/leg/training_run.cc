@@ -181,6 +181,7 @@ std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model
                                        std::vector<BlockProfile> profiles) {
   return run.strategy.make({.rank = rank,
                             .model = std::move(model),
+                            .tensors = run.tensors->Get(),
                             .settings = run.settings,
                             .targets_per_sample = run.dataset->target_shape().elements(),
                             .packs_documents = run.dataset->packs_documents(),
@@ -262,6 +263,10 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   LS_ASSIGN_OR_RETURN(run.config,
                       ResolvedConfig(run.config, *record, TablesOf(strategy), run.settings));
   run.model_fingerprint = ModelFingerprint(run.config, *record);
+  run.tensors =
+      std::make_shared<RunTensors>([make_model = run.make_model, config = run.config,
+                                    dataset = run.dataset] { return make_model(config, *dataset); },
+                                   run.settings.mesh);
   return run;
 }
 

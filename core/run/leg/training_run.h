@@ -18,6 +18,7 @@
 #include "core/run/directory/run_directory.h"
 #include "core/run/directory/run_identity.h"
 #include "core/run/leg/run_place.h"
+#include "core/run/leg/run_tensors.h"
 #include "core/run/stop/stop_request.h"
 #include "core/run/strategy/strategy.h"
 
@@ -34,6 +35,7 @@ struct TrainingRun : RunDescription {
   ModelFactory make_model;  // prepared for the strategy; has succeeded once for this configuration
   std::string
       model_fingerprint;  // of what make_model makes (core/run/directory/model_fingerprint.h)
+  std::shared_ptr<RunTensors> tensors;  // of the model
   std::shared_ptr<const Sampler> sampler;
   std::shared_ptr<RankDevices> devices;
   int64_t ranks_here = 1;  // on this machine

@@ -72,6 +72,8 @@ class Strategy {
 struct StrategyInputs {
   Rank& rank;
   Model model;  // without memory
+  // The model's tensors, split for mesh.tp ranks and divided for mesh.ep ranks.
+  std::shared_ptr<const std::vector<ModelTensor>> tensors;
   const Settings& settings;
   int64_t targets_per_sample;
   bool packs_documents;                     // the data (Dataset::packs_documents)

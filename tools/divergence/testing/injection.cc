@@ -98,6 +98,7 @@ StrategyDefinition WithFault(const StrategyDefinition& sound, Inject inject) {
     auto rank = std::make_unique<FaultyRank>(inputs.rank, std::move(injection));
     StrategyInputs with_rank = {.rank = *rank->rank,
                                 .model = std::move(inputs.model),
+                                .tensors = std::move(inputs.tensors),
                                 .settings = inputs.settings,
                                 .targets_per_sample = inputs.targets_per_sample,
                                 .packs_documents = inputs.packs_documents,
