@@ -124,6 +124,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"optimizer.nesterov", "whether the velocity looks ahead"},
     {"optimizer.weight_decay", "decoupled for adamw and lion"},
 
+    {"pipeline.actions", "a list in place of a named schedule, as a CSV file has it"},
     {"pipeline.balance", "blocks of each stage, or what is evened out among stages"},
     {"pipeline.schedule", "the order of passes"},
     {"pipeline.schedule_file", "a CSV file in place of a named schedule"},

@@ -90,6 +90,18 @@ TEST_F(RunFilesTest, TheConfigurationIsThere) {
   EXPECT_EQ(*ReadFile(Path("again/losses.csv")), *ReadFile(Path("out/losses.csv")));
 }
 
+// The named schedule that it has in place of actions is not written beside them.
+TEST_F(RunFilesTest, AConfigurationWithActionsIsAcceptedAgain) {
+  ASSERT_TRUE(Start(kDdp, {"--set", "pipeline.actions=\"0F0,0B0\""}).ok());
+  const std::string config = *ReadFile(Path("out/config.toml"));
+  EXPECT_THAT(config, HasSubstr("actions = \"0F0,0B0\"\n"));
+  const auto again = RunProcess(
+      {.arguments = {kDdp, "--config", Path("out/config.toml"), "--out", Path("again")}});
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE(again->ok()) << again->err;
+  EXPECT_EQ(*ReadFile(Path("again/config.toml")), config);
+}
+
 TEST_F(RunFilesTest, EachStepHasItsLearningRateAndGradientNorm) {
   ASSERT_TRUE(Start(kSingle, {"--set", "schedule.kind=linear", "--set", "train.steps=3"}).ok());
   ASSERT_TRUE(Start(kSingle, {"--set", "schedule.kind=linear", "--resume"}).ok());

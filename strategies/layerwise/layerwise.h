@@ -13,6 +13,8 @@ inline StrategyDefinition LayerwiseStrategy() {
   return EnginePreset("layerwise",
                       {.defaults = "mesh = {pp = 2, dp = 2}",
                        .fixed = {{"pipeline.schedule", "\"layerwise\"", "gpipe, which has others"},
+                                 {"pipeline.schedule_file", "\"\"", "gpipe"},
+                                 {"pipeline.actions", "\"\"", "gpipe"},
                                  NothingDivided()}});
 }
 

@@ -18,26 +18,37 @@ namespace {
 // check takes the square of the stages.
 constexpr int64_t kMostStages = 4096, kMostActions = int64_t{1} << 20;
 
-absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks) {
-  LS_ASSIGN_OR_RETURN(const std::string csv, lockstep::ReadFile(path));
-  LS_ASSIGN_OR_RETURN(Schedule schedule, ScheduleFromCsv(csv, path));
+absl::StatusOr<Schedule> FromCsv(const std::string& csv, const std::string& name, int ranks) {
+  LS_ASSIGN_OR_RETURN(Schedule schedule, ScheduleFromCsv(csv, name));
   if (static_cast<int>(schedule.ranks.size()) == ranks) return schedule;
-  return InvalidArgument(path, " has ", schedule.ranks.size(), " rows, one a rank, but mesh.pp is ",
+  return InvalidArgument(name, " has ", schedule.ranks.size(), " rows, one a rank, but mesh.pp is ",
                          ranks);
+}
+
+absl::StatusOr<Schedule> FromFile(const std::string& path, int ranks) {
+  LS_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
+  return FromCsv(csv, path, ranks);
 }
 
 }  // namespace
 
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided divided) {
-  std::string name = "1f1b", file;
+  std::string name = "1f1b", file, actions;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
+  reader.Read("actions", &actions);
   int stages_per_rank = DefaultStagesPerRank(name);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1, .at_most = kMostLayers});
   const int ranks = settings.mesh.pp;
-  const bool is_file = !file.empty();
-  if (is_file && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
-    reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
+  const std::string key = !actions.empty() ? "actions"
+                          : !file.empty()  ? "schedule_file"
+                                           : "schedule";
+  const bool is_written = key != "schedule";
+  if (is_written && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
+    reader.AddProblem(key, "says all; leave schedule and stages_per_rank out");
+  }
+  if (!actions.empty() && !file.empty()) {
+    reader.AddProblem(key, "says all; leave schedule_file out");
   }
   const auto make = [&](int64_t micro_batches) -> absl::StatusOr<Schedule> {
     const int64_t stages = int64_t{ranks} * stages_per_rank;
@@ -53,20 +64,21 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided di
     return MakeSchedule(name, ranks, stages_per_rank, static_cast<int>(micro_batches));
   };
   int64_t at_once = std::max<int64_t>(1, settings.micro_batches_of_rank());
-  absl::StatusOr<Schedule> schedule = is_file ? ReadFile(UserPath(file), ranks) : make(at_once);
+  absl::StatusOr<Schedule> schedule = !actions.empty() ? FromCsv(actions, "pipeline.actions", ranks)
+                                      : !file.empty()  ? FromFile(UserPath(file), ranks)
+                                                       : make(at_once);
   if (schedule.ok() && divided != Divided::kNothing && HalvesBackwards(*schedule)) {
     at_once = settings.cut.micro_batches;  // by shards, as the header says
-    if (!is_file) schedule = make(at_once);
+    if (!is_written) schedule = make(at_once);
   }
   if (schedule.ok() && schedule->micro_batches != at_once) {
-    schedule = InvalidArgument(UserPath(file), " has ", schedule->micro_batches,
+    schedule = InvalidArgument(schedule->name, " has ", schedule->micro_batches,
                                " micro-batches, but a rank runs ", at_once, " in one go");
   }
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);
   if (status.ok()) return *std::move(schedule);
-  reader.AddProblem(is_file ? "schedule_file" : "schedule",
-                    absl::StrCat("cannot be run: ", status.message()));
+  reader.AddProblem(key, absl::StrCat("cannot be run: ", status.message()));
   return {};
 }
 

@@ -64,6 +64,20 @@ TEST(ReadScheduleTest, ReadsFiles) {
   EXPECT_THAT(Problem(table + "stages_per_rank = 1"), HasSubstr("says all"));
 }
 
+TEST(ReadScheduleTest, ReadsActions) {
+  const std::string table = "actions = \"\"\"\n0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n\"\"\"\n";
+  const auto schedule = Read(table, 2, 2);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_EQ(schedule->ranks, OneForwardOneBackwardSchedule(2, 2).ranks);
+  EXPECT_THAT(Problem(table, 3), AllOf(HasSubstr("mine.actions cannot be run"),
+                                       HasSubstr("2 rows, one a rank, but mesh.pp is 3")));
+  EXPECT_THAT(Problem(table, 2, 5), HasSubstr("2 micro-batches, but a rank runs 5 in one go"));
+  EXPECT_THAT(Problem(table + "schedule = \"1f1b\""), HasSubstr("mine.actions says all"));
+  EXPECT_THAT(Problem(table + "schedule_file = \"a.csv\""), HasSubstr("leave schedule_file out"));
+  EXPECT_THAT(Problem("actions = \"0F0,0X0\"", 1, 1),
+              HasSubstr("pipeline.actions, row 1, cell 2: '0X0'"));
+}
+
 // Three shards of four micro-batches: all at once, but where blocks' gradients are summed together
 // and halves of backwards would mix those of two shards.
 TEST(ReadScheduleTest, RunsAllShardsOfARankInOneGoWhereItCan) {

@@ -21,6 +21,8 @@ constexpr Exclusion kExclusions[] = {
     {"data_parallel.reshard", "data_parallel.unshard", "\"micro_batch\""},
     {"pipeline.schedule", "pipeline.schedule_file", "\"\""},
     {"pipeline.stages_per_rank", "pipeline.schedule_file", "\"\""},
+    {"pipeline.schedule", "pipeline.actions", "\"\""},
+    {"pipeline.stages_per_rank", "pipeline.actions", "\"\""},
 };
 
 // The value in effect of a key, as TOML; empty: nobody has asked for it.
@@ -38,7 +40,7 @@ bool StaysUnsaid(const ConfigRecord& record, std::string_view key) {
   for (const Exclusion& exclusion : kExclusions) {
     if (exclusion.key != key) continue;
     const std::string value = ValueOf(record, exclusion.beside);
-    return !value.empty() && value != exclusion.unless;
+    if (!value.empty() && value != exclusion.unless) return true;
   }
   return false;
 }
