@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Bytes of a rank in another framework than ours, which StepMemory has.
+// Bytes of a rank in another framework than ours, which PeakBytes has.
 struct DialectMemory {
   double layers = 0;             // values, gradients and optimizer state, without embeddings
   double embeddings = 0;         // values, gradients and optimizer state of embeddings

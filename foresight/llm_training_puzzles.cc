@@ -65,7 +65,7 @@ class Program {
     kind.shape = {rows, columns};
     return kind;
   }
-  void Look() { stretch_.peak_total = std::max(stretch_.peak_total, live_); }
+  void Look() { stretch_.peaks.total = std::max(stretch_.peaks.total, live_); }
   void Add(RecordedTask::Kind kind, size_t index) {
     stretch_.tasks.push_back({kind, static_cast<int32_t>(index)});
   }
@@ -359,7 +359,7 @@ int64_t MostNumbers(const RecordedRun& run) {
   int64_t most = 0;
   for (size_t stage = 0; stage < run.steps.size(); ++stage) {
     const auto stretches = run.Stretches(static_cast<int>(stage));
-    most = std::max(most, MemoryOf(run.steps[stage], stretches).peak_total);
+    most = std::max(most, MemoryOf(run.steps[stage], stretches).total);
   }
   return most;
 }

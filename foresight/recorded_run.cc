@@ -7,39 +7,45 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/data/sampler.h"
 #include "glog/logging.h"
 #include "strategies/data_parallel/data_parallel_option.h"
+#include "strategies/schedules/excerpt.h"
 #include "strategies/schedules/named_schedules.h"
+#include "strategies/stages/plan.h"
 #include "strategies/stages/schedule_option.h"
 
 namespace lockstep {
 namespace {
-
-// Enough for one that begins a shard, one amid it, and one that ends it.
-constexpr int64_t kFewest = 3;
 
 Schedule ScheduleOf(const Config& config, const Settings& settings) {
   ConfigReader pipeline(config.Table("pipeline"));
   return ReadSchedule(pipeline, settings, ReadDivided(config));
 }
 
-// How many micro-batches of a shard to record: those between the first and the last do the same.
-// Some schedules take multiples of the ranks only, and a list of actions its own number.
-int64_t FewestMicroBatches(const Settings& settings, const Schedule& schedule) {
-  const int64_t all = settings.cut.micro_batches;
-  if (settings.samples_of_shard() % all != 0) return all;
-  const int ranks = static_cast<int>(schedule.ranks.size());
-  const int64_t shards = schedule.micro_batches / all;
-  for (int64_t few = std::min(kFewest, all); few < all; ++few) {
-    const absl::StatusOr<Schedule> made = MakeSchedule(
-        schedule.name, ranks, schedule.stages() / ranks, static_cast<int>(few * shards));
-    if (absl::IsNotFound(made.status())) return all;
-    if (made.ok()) return few;
+// Whether a run can be recorded by an excerpt of its schedule.
+bool StandsForAll(const Schedule& excerpt, const TrainingRun& run) {
+  ConfigReader pipeline(run.config.Table("pipeline"));
+  // Bytes of activations depend on how many micro-batches are on their way.
+  const bool is_balanced_by_size = ReadBalance(pipeline).by == BalanceOption::By::kSize;
+  const bool can_be_written =
+      std::max(excerpt.micro_batches, excerpt.stages()) <= kLargestInCsv + 1;
+  const bool are_equal = run.settings.samples_of_shard() % run.settings.cut.micro_batches == 0;
+  return are_equal && can_be_written && !is_balanced_by_size;
+}
+
+// The same run with another schedule, of fewer micro-batches of the same size.
+absl::Status Shorten(const Schedule& schedule, int64_t of_shard, TrainingRun& run) {
+  Settings& settings = run.settings;
+  settings.batch.size = settings.batch.size / settings.cut.micro_batches * of_shard;
+  settings.cut.micro_batches = of_shard;
+  for (const char* key : {"schedule", "schedule_file", "stages_per_rank"}) {
+    run.config = run.config.Without(absl::StrCat("pipeline.", key));
   }
-  return all;
+  return run.config.Set(absl::StrCat("pipeline.actions=\"\"\"", ScheduleToCsv(schedule), "\"\"\""));
 }
 
 // The place of a micro-batch in its shard. A record of one micro-batch holds for all that have the
@@ -113,29 +119,28 @@ absl::StatusOr<RecordedRun> RecordRun(const TrainingRun& run, const RehearsalOpt
   recorded.settings = run.settings;
   recorded.schedule = ScheduleOf(run.config, run.settings);
   recorded.rounds = run.settings.micro_batches_of_rank() / recorded.schedule.micro_batches;
-  const auto record = [&](int64_t of_shard) -> absl::Status {
+  const int64_t all = run.settings.cut.micro_batches;
+  const auto record = [&](const Schedule& schedule) -> absl::Status {
+    const int64_t of_shard = all * schedule.micro_batches / recorded.schedule.micro_batches;
     recorded.recorded_of_shard = of_shard;
     TrainingRun shorter = run;
-    Settings& settings = shorter.settings;
-    if (of_shard < settings.cut.micro_batches) {
-      settings.batch.size = settings.batch.size / settings.cut.micro_batches * of_shard;
-      settings.cut.micro_batches = of_shard;
-    }
+    if (of_shard < all) LS_RETURN_IF_ERROR(Shorten(schedule, of_shard, shorter));
     // The prefetcher must have batches left to fetch while the second step runs.
-    settings.steps = 8;
+    shorter.settings.steps = 8;
     SamplerOptions sampler = run.sampler->options();
-    sampler.global_batch = settings.batch.size;
+    sampler.global_batch = shorter.settings.batch.size;
     sampler.micro_batches = of_shard;
-    LS_ASSIGN_OR_RETURN(Sampler sampler_of_few, Sampler::Create(*run.dataset, sampler));
-    shorter.sampler = std::make_shared<const Sampler>(std::move(sampler_of_few));
+    LS_ASSIGN_OR_RETURN(const Sampler sampler_of_few, Sampler::Create(*run.dataset, sampler));
+    shorter.sampler = std::make_shared<const Sampler>(sampler_of_few);
     LS_ASSIGN_OR_RETURN(recorded.steps, RecordStep(shorter, options));
     return absl::OkStatus();
   };
-  const int64_t all = run.settings.cut.micro_batches;
-  LS_RETURN_IF_ERROR(record(FewestMicroBatches(run.settings, recorded.schedule)));
+  Schedule excerpt = ExcerptOf(recorded.schedule, all);
+  if (!StandsForAll(excerpt, run)) excerpt = recorded.schedule;
+  LS_RETURN_IF_ERROR(record(excerpt));
   // A strategy that is no preset runs no schedule, so that nothing says what a micro-batch is.
   if (recorded.recorded_of_shard < all && recorded.steps[0].stretches.size() == 1) {
-    LS_RETURN_IF_ERROR(record(all));
+    LS_RETURN_IF_ERROR(record(recorded.schedule));
   }
   return recorded;
 }
@@ -147,18 +152,16 @@ absl::StatusOr<RecordedRun> RecordRun(const CommandLine& command_line,
   return RecordRun(run);
 }
 
-StepMemory MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches) {
-  StepMemory memory = {.peaks = step.validation_peaks};
-  ClassBytes live = step.live;
-  int64_t total = std::accumulate(live.begin(), live.end(), int64_t{0});
-  memory.peak_total = std::max(total, step.validation_peak_total);
+PeakBytes MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches) {
+  PeakBytes memory = step.validation_peaks;
+  memory.total =
+      std::max(memory.total, std::accumulate(step.live.begin(), step.live.end(), int64_t{0}));
+  LiveBytes live(step);
   for (const int32_t index : stretches) {
-    const RecordedStretch& stretch = step.stretches[index];
-    memory.peak_total = std::max(memory.peak_total, total + stretch.peak_total);
+    const PeakBytes peaks = live.Pass(step.stretches[index]);
+    memory.total = std::max(memory.total, peaks.total);
     for (int c = 0; c < kMemoryClasses; ++c) {
-      memory.peaks[c] = std::max(memory.peaks[c], live[c] + stretch.peaks[c]);
-      live[c] += stretch.kept[c];
-      total += stretch.kept[c];
+      memory.classes[c] = std::max(memory.classes[c], peaks.classes[c]);
     }
   }
   return memory;

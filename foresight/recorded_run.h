@@ -17,8 +17,8 @@ namespace lockstep {
 // What the ranks of a run do in a step, recorded while the engine itself runs it over shapes. Work
 // that repeats is recorded once:
 // - One rank represents all ranks at its place along pp.
-// - Of the micro-batches of a shard only a few are recorded: the first, one in the middle, and the
-//   last. The run's schedule says in which order all of them run.
+// - Of the micro-batches of a shard only a few are recorded: an excerpt of the run's schedule
+//   (strategies/schedules/excerpt.h), which itself says in which order all of them run.
 struct RecordedRun {
   Settings settings;
   Schedule schedule;                // of all micro-batches
@@ -39,10 +39,6 @@ absl::StatusOr<RecordedRun> RecordRun(const CommandLine& command_line,
                                       const ModelFactory& make_model);
 
 // Peaks of a rank's memory in a step and the validation after it.
-struct StepMemory {
-  ClassBytes peaks = {};   // of each class
-  int64_t peak_total = 0;  // of all classes together
-};
-StepMemory MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches);
+PeakBytes MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches);
 
 }  // namespace lockstep

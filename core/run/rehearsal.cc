@@ -221,10 +221,11 @@ absl::StatusOr<RecordedStep> RecordRank(const TrainingRun& run, const RehearsalO
                              RecordedStep step = recorder.Finish();
                              Validate(shorter, rank, strategy);
                              const MemoryBooks books = allocator.books();
+                             PeakBytes& peaks = step.validation_peaks;
                              for (int c = 0; c < kMemoryClasses; ++c) {
-                               step.validation_peaks[c] = books.peak(static_cast<MemoryClass>(c));
+                               peaks.classes[c] = books.peak(static_cast<MemoryClass>(c));
                              }
-                             step.validation_peak_total = books.peak_total();
+                             peaks.total = books.peak_total();
                              return step;
                            });
 }

@@ -17,9 +17,6 @@ namespace {
 
 using Actions = std::vector<Action>;
 
-// The largest stage or micro-batch in a file: a typing error should not fill the memory.
-constexpr int kMaxIndex = 999;
-
 // Stage s on rank s % `ranks`; `write` adds what a rank does to its list.
 Schedule Write(const std::string& name, int ranks, int stages_a_rank, int micro_batches,
                const std::function<void(int rank, Actions& actions)>& write) {
@@ -38,7 +35,7 @@ absl::StatusOr<Action> ParseAction(const std::string& cell) {
     const size_t kind = absl::string_view(kActionLetters).find(cell[at]);
     Action action = {.kind = static_cast<ActionKind>(kind)};
     const auto read = [](const std::string& text, int* number) {
-      return absl::SimpleAtoi(text, number) && *number >= 0 && *number <= kMaxIndex;
+      return absl::SimpleAtoi(text, number) && *number >= 0 && *number <= kLargestInCsv;
     };
     if (read(cell.substr(0, at), &action.stage) && read(cell.substr(at + 1), &action.micro_batch)) {
       return action;
@@ -47,7 +44,7 @@ absl::StatusOr<Action> ParseAction(const std::string& cell) {
   return InvalidArgument("'", cell,
                          "' is no action; expected stage, kind (F, B, I or W) and "
                          "micro-batch, such as 2F3; both up to ",
-                         kMaxIndex);
+                         kLargestInCsv);
 }
 
 struct NamedSchedule {

@@ -161,13 +161,14 @@ StageLinks::Lists StageLinks::Take(int stage, const BatchKind& kind, End Edge::*
       lists.skips[skips[i]] = std::move(tensors[i]);
     }
   }
-  ReleaseSent();  // where gradients came, the outputs that these are of, at least
+  // Where gradients came, the outputs that these are of have arrived, at least.
+  GiveBackSent(&RouteStart::ReleaseSent);
   return lists;
 }
 
 void StageLinks::Send(int stage, const BatchKind& kind, End Edge::*end, Channel Edge::*channel,
                       const Lists& lists) {
-  ReleaseSent();
+  GiveBackSent(&RouteStart::ReleaseSent);
   for (Edge& edge : edges_) {
     const auto& [at, skips] = edge.*end;
     if (at != stage) continue;
@@ -195,22 +196,21 @@ void StageLinks::SendGradients(int stage, const BatchKind& kind, const StageGrad
   Send(stage, kind, &Edge::to, &Edge::gradients, {Routed(of_inputs.line), Routed(of_inputs.skips)});
 }
 
-void StageLinks::ReleaseSent() {
+void StageLinks::GiveBackSent(void (RouteStart::*give_back)()) {
+  StepRecorder* const recorder = rank_.recorder;
+  if (recorder != nullptr) recorder->BeginGivingBack();
   for (Edge& edge : edges_) {
     for (Channel* channel : {&edge.variables, &edge.gradients}) {
-      if (channel->start) channel->start->ReleaseSent();
+      if (channel->start) ((*channel->start).*give_back)();
     }
   }
+  if (recorder != nullptr) recorder->EndGivingBack();
 }
 
 void StageLinks::AwaitSent() {
   if (edges_.empty()) return;  // one stage waits for no other
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  for (Edge& edge : edges_) {
-    for (Channel* channel : {&edge.variables, &edge.gradients}) {
-      if (channel->start) channel->start->AwaitSent();
-    }
-  }
+  GiveBackSent(&RouteStart::AwaitSent);
 }
 
 void StageLinks::AddTraffic(const Settings& settings, double token_fraction,

@@ -83,8 +83,8 @@ class StageLinks {
   void Send(int stage, const BatchKind& kind, End Edge::*end, Channel Edge::*channel,
             const Lists& lists);
   void Expect(int stage, const BatchKind& kind, End Edge::*end, Channel Edge::*channel);
-  // Gives back what others have taken by now.
-  void ReleaseSent();
+  // Gives back what was sent, by ReleaseSent or AwaitSent of each route.
+  void GiveBackSent(void (RouteStart::*give_back)());
 
   Rank& rank_;
   const StagePlan& plan_;

@@ -60,15 +60,11 @@ MemoryOverTime MemoryOf(const RecordedStep& step, const std::vector<int32_t>& st
   for (int c = 0; c < kMemoryClasses; ++c) {
     memory.classes.push_back(Name(static_cast<MemoryClass>(c)));
   }
-  ClassBytes live = step.live;
+  LiveBytes live(step);
   for (size_t i = 0; i < stretches.size(); ++i) {
-    const RecordedStretch& stretch = step.stretches[stretches[i]];
-    MemoryOverTime::Sample sample = {.begin = begins[i]};
-    for (int c = 0; c < kMemoryClasses; ++c) {
-      sample.bytes.push_back(static_cast<double>(live[c] + stretch.peaks[c]));
-      live[c] += stretch.kept[c];
-    }
-    memory.samples.push_back(std::move(sample));
+    const PeakBytes peaks = live.Pass(step.stretches[stretches[i]]);
+    memory.samples.push_back(
+        {.begin = begins[i], .bytes = {peaks.classes.begin(), peaks.classes.end()}});
   }
   return memory;
 }
@@ -90,7 +86,8 @@ absl::StatusOr<Planner> Planner::Create(Options options) {
   planner.batch_ = run.settings.batch.size * given.batch_factor;
   given.workload.assignments.push_back(absl::StrCat("batch.size=", planner.batch_));
   planner.unit_ = run.unit();
-  planner.units_per_sample_ = static_cast<double>(run.units_per_step() / run.settings.batch.size);
+  const int64_t units_per_sample = run.units_per_step() / run.settings.batch.size;
+  planner.units_per_sample_ = static_cast<double>(units_per_sample);
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   for (const auto& block : model.blocks) {
     planner.forward_macs_ += static_cast<double>(block->cost.forward_macs);
@@ -166,12 +163,12 @@ RankMemory Planner::MemoryAt(const StepTime& time, const std::vector<KernelCost>
     memory.total = bytes.total();
     return memory;
   }
-  const StepMemory bytes = MemoryOf(time.run().steps[pp], time.run().Stretches(pp));
+  const PeakBytes bytes = MemoryOf(time.run().steps[pp], time.run().Stretches(pp));
   for (int c = 0; c < kMemoryClasses; ++c) {
     memory.classes.emplace_back(Name(static_cast<MemoryClass>(c)),
-                                static_cast<double>(bytes.peaks[c]));
+                                static_cast<double>(bytes.classes[c]));
   }
-  memory.total = static_cast<double>(bytes.peak_total);
+  memory.total = static_cast<double>(bytes.total);
   return memory;
 }
 

@@ -52,14 +52,26 @@ struct StepPlace {
 // Bytes by MemoryClass.
 using ClassBytes = std::array<int64_t, kMemoryClasses>;
 
-// Consecutive tasks of a rank with the same StepPlace, and the memory they take. All bytes are
-// relative to what was live when the stretch began.
+// The most that is live at a time.
+struct PeakBytes {
+  ClassBytes classes = {};  // of each class
+  int64_t total = 0;        // of all classes together
+};
+
+// Consecutive tasks of a rank with the same StepPlace, and the memory they take. All bytes but
+// `given_back` and `sent` are relative to what was live when the stretch began.
+//
+// What a stretch has sent to another stage stays live until a later one takes or sends something
+// and gives it back. Which one does depends on the order of the step alone.
 struct RecordedStretch {
   StepPlace place;
   std::vector<RecordedTask> tasks = {};
-  ClassBytes kept = {};    // live at the end
-  ClassBytes peaks = {};   // the most of each class
-  int64_t peak_total = 0;  // the most of all classes together
+  ClassBytes kept = {};  // live at the end
+  PeakBytes peaks = {};  // of a stretch that gives something back: from then on
+  bool gives_back = false;
+  ClassBytes given_back = {};   // what an earlier stretch had sent
+  PeakBytes peaks_before = {};  // until it was given back
+  ClassBytes sent = {};         // what is kept until a later stretch gives it back
 };
 
 // One training step of one rank, as a rehearsal ran it. Pure data.
@@ -68,9 +80,21 @@ struct RecordedStep {
   std::vector<RecordedCall> calls;  // each distinct call once
   ClassBytes live = {};             // live bytes when the step began
   std::vector<RecordedStretch> stretches;
-  // The most that is live during a validation after the step.
-  ClassBytes validation_peaks = {};
-  int64_t validation_peak_total = 0;
+  PeakBytes validation_peaks = {};  // during a validation after the step
+};
+
+// What is live in a rank while it goes through stretches of its step, in any order that its
+// schedule allows.
+class LiveBytes {
+ public:
+  explicit LiveBytes(const RecordedStep& step) : live_(step.live) {}
+
+  // Goes through the next stretch, and returns the most that is live within it.
+  PeakBytes Pass(const RecordedStretch& stretch);
+
+ private:
+  ClassBytes live_;
+  ClassBytes sent_ = {};  // of these, what has been sent and not yet given back
 };
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ void StepRecorder::Start() {
   step_.stretches.emplace_back();
   allocator_.ResetPeaks();
   step_.live = live_ = allocator_.books().live();
+  last_to_give_back_.reset();
 }
 
 void StepRecorder::Enter(const StepPlace& place) {
@@ -32,18 +33,42 @@ RecordedStep StepRecorder::Finish() {
   return std::exchange(step_, RecordedStep());
 }
 
+PeakBytes StepRecorder::TakePeaks() {
+  const MemoryBooks books = allocator_.books();
+  PeakBytes peaks;
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    peaks.classes[c] = books.peak(static_cast<MemoryClass>(c)) - live_[c];
+  }
+  peaks.total = books.peak_total() - std::accumulate(live_.begin(), live_.end(), int64_t{0});
+  allocator_.ResetPeaks();
+  return peaks;
+}
+
 void StepRecorder::EndStretch() {
   RecordedStretch& stretch = step_.stretches.back();
-  const MemoryBooks books = allocator_.books();
-  const int64_t total = std::accumulate(live_.begin(), live_.end(), int64_t{0});
+  stretch.peaks = TakePeaks();
+  const ClassBytes live = allocator_.books().live();
+  for (int c = 0; c < kMemoryClasses; ++c) stretch.kept[c] = live[c] - live_[c];
+  live_ = live;
+}
+
+void StepRecorder::BeginGivingBack() {
+  is_giving_back_ = is_on_ && !step_.stretches.back().gives_back;
+  if (is_giving_back_) before_giving_back_ = allocator_.books().live();
+}
+
+void StepRecorder::EndGivingBack() {
+  if (!is_giving_back_) return;
+  RecordedStretch& stretch = step_.stretches.back();
+  stretch.gives_back = true;
+  stretch.peaks_before = TakePeaks();
+  const ClassBytes live = allocator_.books().live();
   for (int c = 0; c < kMemoryClasses; ++c) {
-    const auto memory_class = static_cast<MemoryClass>(c);
-    stretch.kept[c] = books.live(memory_class) - live_[c];
-    stretch.peaks[c] = books.peak(memory_class) - live_[c];
+    stretch.given_back[c] = before_giving_back_[c] - live[c];
   }
-  stretch.peak_total = books.peak_total() - total;
-  live_ = books.live();
-  allocator_.ResetPeaks();
+  // A stretch that sends has given back before, so the last one to give back has sent all of this.
+  if (last_to_give_back_) step_.stretches[*last_to_give_back_].sent = stretch.given_back;
+  last_to_give_back_ = step_.stretches.size() - 1;
 }
 
 void StepRecorder::OnKernel(KernelCall call) {
