@@ -65,7 +65,9 @@ Table RefusedTable(const std::vector<Forecast>& runs) {
   for (const Forecast& run : runs) {
     if (run.refused.ok()) continue;
     Reason& reason = reasons[std::string(run.refused.message())];
-    if (reason.runs++ == 0) reason.first = run.candidate.ToString();
+    const std::string name = run.candidate.ToString();
+    // In whatever order the runs were planned.
+    if (reason.runs++ == 0 || name < reason.first) reason.first = name;
   }
   for (const auto& [message, reason] : reasons) {
     table.Add({absl::StrCat(reason.runs), reason.first, message});
