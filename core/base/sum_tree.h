@@ -53,11 +53,15 @@ class TreeStack {
 };
 
 // What a stack that starts at leaf 0 would say of leaf `leaf`: how many nodes lie on it when the
-// leaf arrives, and how many are merged with it in the tree over `leaves` leaves. The stack is a
-// binary counter of leaves, whose last one completes all nodes.
+// leaf arrives, at most MostNodesBefore of any leaf, and how many are merged with it in the tree
+// over `leaves` leaves. The stack is a binary counter of leaves, whose last one completes all
+// nodes.
 inline int64_t NodesBefore(int64_t leaf) { return std::popcount(static_cast<uint64_t>(leaf)); }
 inline int64_t MergedWith(int64_t leaf, int64_t leaves) {
   return leaf + 1 == leaves ? NodesBefore(leaf) : std::countr_one(static_cast<uint64_t>(leaf));
+}
+inline int64_t MostNodesBefore(int64_t leaves) {
+  return std::bit_width(static_cast<uint64_t>(leaves)) - 1;
 }
 
 // The most values that a TreeStack over leaves [first, end) holds at a time.

@@ -1,5 +1,6 @@
 #include "core/base/sum_tree.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <string>
@@ -77,10 +78,13 @@ TEST(SumTreeTest, PartsOfTheLeavesMakeTheSameTree) {
 TEST(SumTreeTest, ABinaryCounterKnowsTheStack) {
   for (int64_t leaves = 1; leaves <= 130; ++leaves) {
     TreeStack stack(leaves);
+    int64_t most = 0;
     for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+      most = std::max(most, static_cast<int64_t>(stack.nodes().size()));
       EXPECT_EQ(NodesBefore(leaf), static_cast<int64_t>(stack.nodes().size())) << leaf;
       EXPECT_EQ(MergedWith(leaf, leaves), stack.Push()) << leaf << " of " << leaves;
     }
+    EXPECT_EQ(MostNodesBefore(leaves), most);
   }
 }
 

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -78,7 +77,7 @@ class TreeSlots {
   // The slot of leaf `leaf`. It is the same in a tree over fewer leaves.
   int64_t SlotOf(int64_t leaf) const { return NodesBefore(leaf); }
   // The last slot. Its value is merged as soon as it is there.
-  int64_t last() const { return std::bit_width(static_cast<uint64_t>(leaves_)) - 1; }
+  int64_t last() const { return MostNodesBefore(leaves_); }
 
   // Calls merge(slot) for each slot that is added to the one below it, after leaf `leaf` of `count`
   // has arrived.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/half.h"
-#include "core/base/sum_tree.h"
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/feature_leaves.h"
 #include "glog/logging.h"
@@ -23,17 +22,6 @@ void AddColumns(const Bf16* from, int64_t n, int64_t rows, int64_t first, int64_
 }
 
 }  // namespace
-
-LeafStack::LeafStack(int64_t leaves) {
-  TreeStack stack(leaves);
-  for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-    Step step;
-    step.waiting = static_cast<int>(stack.nodes().size());
-    step.merged = static_cast<int>(stack.Push());
-    steps_.push_back(step);
-    slots_ = std::max<int64_t>(slots_, step.waiting);
-  }
-}
 
 int64_t MostGathered(const FeatureLeaves& leaves) {
   int64_t most = 0;
@@ -75,14 +63,14 @@ void LeafProduct::Run(size_t block, int64_t first_panel, int64_t end_panel, int6
                       const float* a, int64_t a_stride, float* c, float* scratch,
                       const float* addend) const {
   const Block& at = blocks_[block];
-  const LeafStack::Step& step = stack_[at.leaf];
-  const auto slot = [&](int i) { return i == 0 ? c : scratch + (i - 1) * rows * n_; };
+  const LeafStack::Step step = stack_[at.leaf];
+  const auto slot = [&](int64_t i) { return i == 0 ? c : scratch + (i - 1) * rows * n_; };
   constexpr int kMost = 64;  // nodes of a tree wait, at most as many as a number has bits
   const float* addends[kMost + 2];
   size_t count = 0;
   if (at.begin > 0) addends[count++] = slot(step.waiting);  // the leaf so far
   if (addend != nullptr) addends[count++] = addend;
-  for (int i = 1; at.completes_leaf && i <= step.merged; ++i) {
+  for (int64_t i = 1; at.completes_leaf && i <= step.merged; ++i) {
     addends[count++] = slot(step.waiting - i);
   }
   float* to = slot(at.completes_leaf ? step.slot() : step.waiting);
@@ -129,8 +117,8 @@ void Bf16LeafProduct::AddLeaf(const Bf16View& b, int64_t k, const Tensor& bias) 
 void Bf16LeafProduct::Run(int64_t leaf, int64_t first_panel, int64_t end_panel, int64_t rows,
                           const Bf16* a, int64_t a_stride, Bf16* c, Bf16* scratch,
                           const Bf16* residual) const {
-  const LeafStack::Step& step = stack_[leaf];
-  const auto slot = [&](int i) { return i == 0 ? c : scratch + (i - 1) * rows * n_; };
+  const LeafStack::Step step = stack_[leaf];
+  const auto slot = [&](int64_t i) { return i == 0 ? c : scratch + (i - 1) * rows * n_; };
   Bf16Product product;
   product.m = rows;
   product.a = a;
@@ -142,7 +130,7 @@ void Bf16LeafProduct::Run(int64_t leaf, int64_t first_panel, int64_t end_panel, 
   products_[static_cast<size_t>(leaf)].RunPanels(first_panel, end_panel, product);
   const PanelRange last = PanelOf(n_, end_panel - 1);
   const int64_t first = PanelOf(n_, first_panel).first, end = std::min(n_, last.first + last.width);
-  for (int i = step.waiting; i > step.slot(); --i) {
+  for (int64_t i = step.waiting; i > step.slot(); --i) {
     AddColumns(slot(i), n_, rows, first, end, slot(i - 1));
   }
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/sum_tree.h"
 #include "core/kernels/cpu/bf16_tiles.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/kernels.h"
@@ -19,20 +20,19 @@ namespace lockstep::cpu {
 // Says where the leaves of a tree go on the stack of a tile. Slot 0 is the tile's result.
 class LeafStack {
  public:
-  explicit LeafStack(int64_t leaves);
+  explicit LeafStack(int64_t leaves) : leaves_(leaves) {}
 
   struct Step {
-    int waiting = 0;                               // nodes that wait when the leaf begins
-    int merged = 0;                                // how many of them the leaf completes
-    int slot() const { return waiting - merged; }  // where the leaf's node ends up
+    int64_t waiting = 0;                               // nodes that wait when the leaf begins
+    int64_t merged = 0;                                // how many of them the leaf completes
+    int64_t slot() const { return waiting - merged; }  // where the leaf's node ends up
   };
-  const Step& operator[](int64_t leaf) const { return steps_[static_cast<size_t>(leaf)]; }
+  Step operator[](int64_t leaf) const { return {NodesBefore(leaf), MergedWith(leaf, leaves_)}; }
   // Number of slots beside the result. A leaf that is not complete has one too.
-  int64_t slots() const { return slots_; }
+  int64_t slots() const { return MostNodesBefore(leaves_); }
 
  private:
-  std::vector<Step> steps_;
-  int64_t slots_ = 0;
+  int64_t leaves_;
 };
 
 // The columns of one leaf in a matrix.
