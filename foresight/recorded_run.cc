@@ -158,11 +158,7 @@ PeakBytes MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretch
       std::max(memory.total, std::accumulate(step.live.begin(), step.live.end(), int64_t{0}));
   LiveBytes live(step);
   for (const int32_t index : stretches) {
-    const PeakBytes peaks = live.Pass(step.stretches[index]);
-    memory.total = std::max(memory.total, peaks.total);
-    for (int c = 0; c < kMemoryClasses; ++c) {
-      memory.classes[c] = std::max(memory.classes[c], peaks.classes[c]);
-    }
+    memory.Raise(live.Pass(step.stretches[index]));
   }
   return memory;
 }

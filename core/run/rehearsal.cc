@@ -220,12 +220,7 @@ absl::StatusOr<RecordedStep> RecordRank(const TrainingRun& run, const RehearsalO
                              strategy.TrainStep(1, batches);
                              RecordedStep step = recorder.Finish();
                              Validate(shorter, rank, strategy);
-                             const MemoryBooks books = allocator.books();
-                             PeakBytes& peaks = step.validation_peaks;
-                             for (int c = 0; c < kMemoryClasses; ++c) {
-                               peaks.classes[c] = books.peak(static_cast<MemoryClass>(c));
-                             }
-                             peaks.total = books.peak_total();
+                             step.validation_peaks = PeaksOf(allocator.books());
                              return step;
                            });
 }

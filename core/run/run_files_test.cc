@@ -63,6 +63,15 @@ class RunFilesTest : public TrainerProgramTest {
     }
     return names;
   }
+
+  // Runs what `out` says of its run, in `again`.
+  void RunItsConfigurationAgain() const {
+    const auto again = RunProcess(
+        {.arguments = {kDdp, "--config", Path("out/config.toml"), "--out", Path("again")}});
+    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_TRUE(again->ok()) << again->err;
+    EXPECT_EQ(*ReadFile(Path("again/config.toml")), *ReadFile(Path("out/config.toml")));
+  }
 };
 
 // Both files have all keys, and what nobody gave; the copy trains the same.
@@ -82,24 +91,15 @@ TEST_F(RunFilesTest, TheConfigurationIsThere) {
   EXPECT_EQ(summary["configuration"]["validation"]["at_start"], false);
   EXPECT_EQ(summary["config"], Config::FromString(config, "config").value().Fingerprint());
 
-  const auto again = RunProcess(
-      {.arguments = {kDdp, "--config", Path("out/config.toml"), "--out", Path("again")}});
-  ASSERT_TRUE(again.ok()) << again.status();
-  ASSERT_TRUE(again->ok()) << again->err;
-  EXPECT_EQ(*ReadFile(Path("again/config.toml")), config);
+  ASSERT_NO_FATAL_FAILURE(RunItsConfigurationAgain());
   EXPECT_EQ(*ReadFile(Path("again/losses.csv")), *ReadFile(Path("out/losses.csv")));
 }
 
 // The named schedule that it has in place of actions is not written beside them.
 TEST_F(RunFilesTest, AConfigurationWithActionsIsAcceptedAgain) {
   ASSERT_TRUE(Start(kDdp, {"--set", "pipeline.actions=\"0F0,0B0\""}).ok());
-  const std::string config = *ReadFile(Path("out/config.toml"));
-  EXPECT_THAT(config, HasSubstr("actions = \"0F0,0B0\"\n"));
-  const auto again = RunProcess(
-      {.arguments = {kDdp, "--config", Path("out/config.toml"), "--out", Path("again")}});
-  ASSERT_TRUE(again.ok()) << again.status();
-  ASSERT_TRUE(again->ok()) << again->err;
-  EXPECT_EQ(*ReadFile(Path("again/config.toml")), config);
+  EXPECT_THAT(*ReadFile(Path("out/config.toml")), HasSubstr("actions = \"0F0,0B0\"\n"));
+  RunItsConfigurationAgain();
 }
 
 TEST_F(RunFilesTest, EachStepHasItsLearningRateAndGradientNorm) {

@@ -65,6 +65,7 @@ int DefaultStagesPerRank(const std::string& name);
 
 // The largest stage or micro-batch in a CSV file: a typing error should not fill the memory.
 inline constexpr int kLargestInCsv = 999;
+
 // One row a rank, one cell an action, each with its stage: "0F0,0F1,0B0,0B1".
 std::string ScheduleToCsv(const Schedule& schedule);
 // InvalidArgument names row and cell that cannot be read. What the schedule says is not checked.

@@ -23,6 +23,19 @@ PeakBytes Over(const ClassBytes& live, const PeakBytes& peaks) {
 
 }  // namespace
 
+void PeakBytes::Raise(const PeakBytes& other) {
+  for (int c = 0; c < kMemoryClasses; ++c) classes[c] = std::max(classes[c], other.classes[c]);
+  total = std::max(total, other.total);
+}
+
+PeakBytes PeaksOf(const MemoryBooks& books) {
+  PeakBytes peaks = {.total = books.peak_total()};
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    peaks.classes[c] = books.peak(static_cast<MemoryClass>(c));
+  }
+  return peaks;
+}
+
 PeakBytes LiveBytes::Pass(const RecordedStretch& stretch) {
   if (!stretch.gives_back) {
     const PeakBytes peaks = Over(live_, stretch.peaks);
@@ -32,11 +45,7 @@ PeakBytes LiveBytes::Pass(const RecordedStretch& stretch) {
   PeakBytes peaks = Over(live_, stretch.peaks_before);
   // As if it had given back here what it gave back when it was recorded.
   const ClassBytes base = live_ - sent_ + stretch.given_back;
-  const PeakBytes then = Over(base, stretch.peaks);
-  for (int c = 0; c < kMemoryClasses; ++c) {
-    peaks.classes[c] = std::max(peaks.classes[c], then.classes[c]);
-  }
-  peaks.total = std::max(peaks.total, then.total);
+  peaks.Raise(Over(base, stretch.peaks));
   live_ = base + stretch.kept;
   sent_ = stretch.sent;
   return peaks;

@@ -56,7 +56,11 @@ using ClassBytes = std::array<int64_t, kMemoryClasses>;
 struct PeakBytes {
   ClassBytes classes = {};  // of each class
   int64_t total = 0;        // of all classes together
+
+  // Takes the larger of each.
+  void Raise(const PeakBytes& other);
 };
+PeakBytes PeaksOf(const MemoryBooks& books);
 
 // Consecutive tasks of a rank with the same StepPlace, and the memory they take. All bytes but
 // `given_back` and `sent` are relative to what was live when the stretch began.

@@ -34,12 +34,9 @@ RecordedStep StepRecorder::Finish() {
 }
 
 PeakBytes StepRecorder::TakePeaks() {
-  const MemoryBooks books = allocator_.books();
-  PeakBytes peaks;
-  for (int c = 0; c < kMemoryClasses; ++c) {
-    peaks.classes[c] = books.peak(static_cast<MemoryClass>(c)) - live_[c];
-  }
-  peaks.total = books.peak_total() - std::accumulate(live_.begin(), live_.end(), int64_t{0});
+  PeakBytes peaks = PeaksOf(allocator_.books());
+  for (int c = 0; c < kMemoryClasses; ++c) peaks.classes[c] -= live_[c];
+  peaks.total -= std::accumulate(live_.begin(), live_.end(), int64_t{0});
   allocator_.ResetPeaks();
   return peaks;
 }
