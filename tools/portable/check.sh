@@ -13,7 +13,7 @@
 #   --limit SECONDS      how long a command may take; 1200
 #   --tests PATTERNS     of GoogleTest without a '-', which tests run, also under compute-sanitizer; '*'
 #   --curves PATTERN     which curve tests run; '*'
-#   --jobs N             how many of them at a time; 8
+#   --jobs N             how many of them at a time, and in how many processes the tests run; 8
 #   --tools LIST         of compute-sanitizer; memcheck,racecheck,initcheck,synccheck
 #   --python PYTHON      with PyTorch, to compare with; python3
 #   --torch_peer SCRIPT  of the PyTorch side of the benchmarks; without it nothing is compared
@@ -56,6 +56,7 @@ while (($# > 0)); do
   esac
   shift
 done
+[[ "${jobs}" =~ ^[1-9][0-9]*$ ]] || fail "--jobs takes a number from 1 on, not ${jobs}"
 ((${#parts[@]} > 0)) || parts=("${all_parts[@]}")
 if [[ -n "${torch_peer}" ]]; then
   # The benchmark would go on without.
@@ -88,6 +89,17 @@ record() {
   echo "| ${name} | ${verdict} | $((SECONDS - start)) |" >>"${rows}"
 }
 
+# record_tests NAME COMMAND...: records COMMAND, which runs GoogleTest's tests, as NAME_0, NAME_1 and so on:
+# in so many processes at a time, each with its share of the tests, since most of a test's time is the
+# CPU's, which computes what the GPU's results are compared with.
+record_tests() {
+  local name="$1" shard
+  for ((shard = 0; shard < jobs; ++shard)); do
+    record "${name}_${shard}" env GTEST_TOTAL_SHARDS="${jobs}" GTEST_SHARD_INDEX="${shard}" "${@:2}" &
+  done
+  wait
+}
+
 # note WORDS...: what a reader of the summary should know.
 note() {
   echo "note: $*" | tee -a "${summary}"
@@ -117,18 +129,18 @@ tests() {
     note "the tests of NCCL take two GPUs, and are left out: this machine has ${gpus}"
     filter+=':Nccl*'
   fi
-  record tests "${root}/run" lockstep gpu_tests --gtest_filter="${filter}"
+  record_tests tests "${root}/run" lockstep gpu_tests --gtest_filter="${filter}"
 }
 
 presets() {
   local gpus visible="${CUDA_VISIBLE_DEVICES:-0}"
   local presets=("${root}/run" lockstep gpu_tests --gtest_filter='Presets*')
   gpus="$(count_gpus)"
-  record presets_shared env CUDA_VISIBLE_DEVICES="${visible%%,*}" LOCKSTEP_TEST_GPUS=shared "${presets[@]}"
+  record_tests presets_shared env CUDA_VISIBLE_DEVICES="${visible%%,*}" LOCKSTEP_TEST_GPUS=shared "${presets[@]}"
   if ((gpus < 4)); then
     note "the presets over NCCL take four GPUs, and are left out: this machine has ${gpus}"
   else
-    record presets_nccl "${presets[@]}"
+    record_tests presets_nccl "${presets[@]}"
   fi
 }
 
@@ -156,7 +168,7 @@ sanitizer() {
       # Kernels of NVIDIA's libraries are not ours to judge. The other tools must see what these write.
       racecheck) options+=(--kernel-regex kns=lockstep) ;;
     esac
-    record "${tool}" "${program}" "${options[@]}" "${root}/run" lockstep gpu_tests \
+    record_tests "${tool}" "${program}" "${options[@]}" "${root}/run" lockstep gpu_tests \
       --gtest_filter="${tests}-Presets*:Nccl*"
   done
 }
@@ -165,7 +177,7 @@ sanitizer() {
 # that began and did not end, since the program was ended, has run.
 tests_of_items() {
   local logs=()
-  mapfile -t logs < <(ls "${results}"/{tests,presets_shared,presets_nccl}.txt 2>/dev/null)
+  mapfile -t logs < <(ls "${results}"/{tests,presets_shared,presets_nccl}_*.txt 2>/dev/null)
   ((${#logs[@]} > 0)) || return 0
   printf '\n| tests of | ran | passed |\n|---|---|---|\n'
   awk -F '\t' '

@@ -33,6 +33,7 @@ elif [[ "$*" == *"gpu_tests"* ]]; then
   printf '[ RUN      ] Cuda/Suite.MaxPool/F16\n[  FAILED  ] Cuda/Suite.MaxPool/F16, where GetParam() = 1 (3 ms)\n'
   printf '[ RUN      ] Cuda/Suite.MaxPoolOfOne/F16\nSegmentation fault\n'
 fi
+if [[ "$*" == *"=Cuda"* ]]; then echo "process ${GTEST_SHARD_INDEX} of ${GTEST_TOTAL_SHARDS}" >>"${BOX}/calls"; fi
 echo "$(basename "$0") $*" >>"${BOX}/calls"
 if [[ "$1" == --list-gpus ]]; then seq -f 'GPU %g' "${GPUS}"; fi
 if [[ -n "${SLEEPING}" && "$*" == *"${SLEEPING}"* ]]; then sleep 60; fi
@@ -69,13 +70,14 @@ for tool in memcheck racecheck initcheck synccheck; do
 done
 grep -q "note: the tests of NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
 grep -q "note: the presets over NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
-[[ "$(grep -c ': PASS' <<<"${summary}")" == 13 ]] || fail "all: ${summary}"
+# Of the tests, the presets and each tool's there are eight.
+[[ "$(grep -c ': PASS' <<<"${summary}")" == 55 ]] || fail "all: ${summary}"
 # The table to paste: a head, and a row for each command.
 table="$(cat "${box}/results/table.md")"
 grep -q "^20..-..-.., commit 1234567, 1 x NVIDIA Made Up, 580.1$" <<<"${table}" || fail "no head: ${table}"
-[[ "$(grep -cE '^\| [a-z_]+ \| PASS \| [0-9]+ \|$' <<<"${table}")" == 13 ]] || fail "table: ${table}"
+[[ "$(grep -cE '^\| [a-z_0-9]+ \| PASS \| [0-9]+ \|$' <<<"${table}")" == 55 ]] || fail "table: ${table}"
 # How many tests of each item ran and passed: of the tests and the presets, under no sanitizer.
-for row in "| tests of | ran | passed |" "| pooling | 3 | 2 |" "| NCCL | 0 | 0 |" "| maxima | 3 | 1 |"; do
+for row in "| tests of | ran | passed |" "| pooling | 24 | 16 |" "| NCCL | 0 | 0 |" "| maxima | 24 | 8 |"; do
   grep -qFx -- "${row}" <<<"${table}" || fail "items: no ${row} in ${table}"
 done
 [[ "${output}" == *"${table}" ]] || fail "the table is not printed last: ${output}"
@@ -99,9 +101,9 @@ for failing in "lockstep gpu_tests --gtest_filter" "--jobs" "gpu_training" "--to
   grep -q ': FAIL (exit code 1' <<<"${summary}" || fail "${failing}: ${summary}"
   grep -qF -- "--tool synccheck" <<<"${calls}" || fail "${failing}: the end was not reached"
 done
-grep -q 'racecheck: FAIL' <<<"${output}" || fail "the summary is not shown"
-grep -qE '^\| racecheck \| FAIL \|' <<<"${output}" || fail "the table hides a failure"
-grep -qx 'exit code 1' "${box}/results/racecheck.txt" || fail "no exit code in the output's file"
+grep -q 'racecheck_7: FAIL' <<<"${output}" || fail "the summary is not shown"
+grep -qE '^\| racecheck_7 \| FAIL \|' <<<"${output}" || fail "the table hides a failure"
+grep -qx 'exit code 1' "${box}/results/racecheck_7.txt" || fail "no exit code in the output's file"
 
 # One that never ends.
 SLEEPING=gpu_training check --limit 1 benchmarks hardware
@@ -109,14 +111,17 @@ grep -q 'benchmarks: FAIL, not done after 1 s' <<<"${summary}" || fail "no limit
 grep -q '^processor: ' <<<"${summary}" || fail "nothing after the limit: ${summary}"
 
 # Chosen parts, and within them.
-check --tools initcheck --tests 'Cuda*' sanitizer
-[[ "$(wc -l <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Presets*:Nccl*" ]] ||
+check --jobs 1 --tools initcheck --tests 'Cuda*' sanitizer
+[[ "$(grep -vc '^process' <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Presets*:Nccl*" ]] ||
   fail "chosen: ${calls}"
+check --jobs 2 --tests 'Cuda*' tests
+[[ "$(grep '^process' <<<"${calls}" | sort | paste -sd ,)" == "process 0 of 2,process 1 of 2" ]] ||
+  fail "processes: ${calls}"
 check --curves 'gpt_*:single' --jobs 2 curves
 [[ "${calls}" == "curves --jobs 2 --out ${box}/results/curves gpt_*:single" ]] || fail "chosen: ${calls}"
 
 # What asks for nothing that there is.
-for wrong in gpu --limits --limit "--torch_peer nowhere"; do
+for wrong in gpu --limits --limit "--torch_peer nowhere" "--jobs none" "--jobs 0"; do
   # shellcheck disable=SC2086  # two words
   check ${wrong}
   [[ ${code} == 1 && -z "${summary}" ]] || fail "${wrong}: exit code ${code}"
