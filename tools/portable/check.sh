@@ -25,6 +25,8 @@
 set -uo pipefail
 
 root="$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")" && pwd)"
+# The tests that train on several ranks (strategies/testing/gpus_test.cc).
+readonly of_ranks='Presets*:Gpus*'
 readonly all_parts=(hardware tests presets curves benchmarks sanitizer)
 
 fail() {
@@ -91,11 +93,16 @@ record() {
 
 # record_tests NAME COMMAND...: records COMMAND, which runs GoogleTest's tests, as NAME_0, NAME_1 and so on:
 # in so many processes at a time, each with its share of the tests, since most of a test's time is the
-# CPU's, which computes what the GPU's results are compared with.
+# CPU's, which computes what the GPU's results are compared with. Each writes files to a folder of its own.
 record_tests() {
   local name="$1" shard
   for ((shard = 0; shard < jobs; ++shard)); do
-    record "${name}_${shard}" env GTEST_TOTAL_SHARDS="${jobs}" GTEST_SHARD_INDEX="${shard}" "${@:2}" &
+    (
+      files="$(mktemp --directory --tmpdir lockstep-check.XXXXXX)" || exit
+      record "${name}_${shard}" env TEST_TMPDIR="${files}" GTEST_TOTAL_SHARDS="${jobs}" \
+        GTEST_SHARD_INDEX="${shard}" "${@:2}"
+      rm -rf "${files}"
+    ) &
   done
   wait
 }
@@ -123,7 +130,7 @@ count_gpus() {
 }
 
 tests() {
-  local filter="${tests}-Presets*" gpus
+  local filter="${tests}-${of_ranks}" gpus
   gpus="$(count_gpus)"
   if ((gpus < 2)); then
     note "the tests of NCCL take two GPUs, and are left out: this machine has ${gpus}"
@@ -134,7 +141,7 @@ tests() {
 
 presets() {
   local gpus visible="${CUDA_VISIBLE_DEVICES:-0}"
-  local presets=("${root}/run" lockstep gpu_tests --gtest_filter='Presets*')
+  local presets=("${root}/run" lockstep gpu_tests --gtest_filter="${of_ranks}")
   gpus="$(count_gpus)"
   record_tests presets_shared env CUDA_VISIBLE_DEVICES="${visible%%,*}" LOCKSTEP_TEST_GPUS=shared "${presets[@]}"
   if ((gpus < 4)); then
@@ -169,7 +176,7 @@ sanitizer() {
       racecheck) options+=(--kernel-regex kns=lockstep) ;;
     esac
     record_tests "${tool}" "${program}" "${options[@]}" "${root}/run" lockstep gpu_tests \
-      --gtest_filter="${tests}-Presets*:Nccl*"
+      --gtest_filter="${tests}-${of_ranks}:Nccl*"
   done
 }
 

@@ -25,7 +25,7 @@ if [[ "$1" == --query-gpu=* ]]; then  # for the table's head, whatever was asked
 fi
 # Told by the environment; what tests print, of which one ends its program.
 if [[ "$*" == *"gpu_training"* ]]; then echo "benchmarks with GLOG_v=${GLOG_v:-}" >>"${BOX}/calls"; fi
-if [[ "$*" == *"=Presets*" ]]; then
+if [[ "$*" == *"=Presets*"* ]]; then
   echo "presets on GPUs ${LOCKSTEP_TEST_GPUS:-of their own}, visible ${CUDA_VISIBLE_DEVICES:-all}" >>"${BOX}/calls"
   printf '[ RUN      ] Sharing.Bits/ddp\n[       OK ] Sharing.Bits/ddp (7 ms)\n'
 elif [[ "$*" == *"gpu_tests"* ]]; then
@@ -33,7 +33,7 @@ elif [[ "$*" == *"gpu_tests"* ]]; then
   printf '[ RUN      ] Cuda/Suite.MaxPool/F16\n[  FAILED  ] Cuda/Suite.MaxPool/F16, where GetParam() = 1 (3 ms)\n'
   printf '[ RUN      ] Cuda/Suite.MaxPoolOfOne/F16\nSegmentation fault\n'
 fi
-if [[ "$*" == *"=Cuda"* ]]; then echo "process ${GTEST_SHARD_INDEX} of ${GTEST_TOTAL_SHARDS}" >>"${BOX}/calls"; fi
+if [[ "$*" == *"=Cuda"* ]]; then echo "process ${GTEST_SHARD_INDEX} of ${GTEST_TOTAL_SHARDS}, files $(ls -d "${TEST_TMPDIR}")" >>"${BOX}/calls"; fi
 echo "$(basename "$0") $*" >>"${BOX}/calls"
 if [[ "$1" == --list-gpus ]]; then seq -f 'GPU %g' "${GPUS}"; fi
 if [[ -n "${SLEEPING}" && "$*" == *"${SLEEPING}"* ]]; then sleep 60; fi
@@ -58,19 +58,19 @@ check() {
 
 check
 [[ ${code} == 0 ]] || fail "all passes: exit code ${code}: ${output}"
-for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Presets*:Nccl*" \
-  "run lockstep gpu_tests --gtest_filter=Presets*" "presets on GPUs shared, visible 0" "benchmarks with GLOG_v=1" \
+for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Presets*:Gpus*:Nccl*" \
+  "run lockstep gpu_tests --gtest_filter=Presets*:Gpus*" "presets on GPUs shared, visible 0" "benchmarks with GLOG_v=1" \
   "curves --jobs 8 --out ${box}/results/curves *" \
   "run lockstep gpu_training --python ${box}/results/python --torch_peer "; do
   grep -qFx -- "${call}" <<<"${calls}" || fail "all: no call ${call} in ${calls}"
 done
 for tool in memcheck racecheck initcheck synccheck; do
-  grep -q -- "compute-sanitizer --tool ${tool} .* lockstep gpu_tests --gtest_filter=\*-Presets\*:Nccl\*$" <<<"${calls}" ||
+  grep -q -- "compute-sanitizer --tool ${tool} .* lockstep gpu_tests --gtest_filter=\*-Presets\*:Gpus\*:Nccl\*$" <<<"${calls}" ||
     fail "all: no ${tool} in ${calls}"
 done
 grep -q "note: the tests of NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
 grep -q "note: the presets over NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
-# Of the tests, the presets and each tool's there are eight.
+# Tests, presets and each tool run in eight processes.
 [[ "$(grep -c ': PASS' <<<"${summary}")" == 55 ]] || fail "all: ${summary}"
 # The table to paste: a head, and a row for each command.
 table="$(cat "${box}/results/table.md")"
@@ -83,7 +83,7 @@ done
 [[ "${output}" == *"${table}" ]] || fail "the table is not printed last: ${output}"
 
 GPUS=2 check tests
-grep -qFx "run lockstep gpu_tests --gtest_filter=*-Presets*" <<<"${calls}" || fail "two GPUs: ${calls}"
+grep -qFx "run lockstep gpu_tests --gtest_filter=*-Presets*:Gpus*" <<<"${calls}" || fail "two GPUs: ${calls}"
 GPUS=4 CUDA_VISIBLE_DEVICES=4,5,6,7 check presets
 for call in "presets on GPUs shared, visible 4" "presets on GPUs of their own, visible 4,5,6,7"; do
   grep -qFx -- "${call}" <<<"${calls}" || fail "four GPUs: no ${call} in ${calls}"
@@ -112,11 +112,11 @@ grep -q '^processor: ' <<<"${summary}" || fail "nothing after the limit: ${summa
 
 # Chosen parts, and within them.
 check --jobs 1 --tools initcheck --tests 'Cuda*' sanitizer
-[[ "$(grep -vc '^process' <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Presets*:Nccl*" ]] ||
+[[ "$(grep -vc '^process' <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Presets*:Gpus*:Nccl*" ]] ||
   fail "chosen: ${calls}"
 check --jobs 2 --tests 'Cuda*' tests
-[[ "$(grep '^process' <<<"${calls}" | sort | paste -sd ,)" == "process 0 of 2,process 1 of 2" ]] ||
-  fail "processes: ${calls}"
+[[ "$(grep -c '^process [01] of 2, files /' <<<"${calls}")" == 2 &&
+  "$(grep -o 'files .*' <<<"${calls}" | sort -u | wc -l)" == 2 ]] || fail "processes: ${calls}"
 check --curves 'gpt_*:single' --jobs 2 curves
 [[ "${calls}" == "curves --jobs 2 --out ${box}/results/curves gpt_*:single" ]] || fail "chosen: ${calls}"
 

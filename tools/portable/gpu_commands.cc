@@ -55,7 +55,7 @@ std::vector<Command> GpuCommands() {
     int count = argc + 1;
     testing::InitGoogleMock(&count, arguments.data());
     const int exit_code = RUN_ALL_TESTS();
-    // Of processes that share the tests (GTEST_TOTAL_SHARDS), the first has one if any has.
+    // Where processes share the tests (GTEST_TOTAL_SHARDS), the first has one if any has.
     const char* shard = std::getenv("GTEST_SHARD_INDEX");
     const bool first = shard == nullptr || std::string(shard) == "0";
     if (!first || testing::UnitTest::GetInstance()->test_to_run_count() > 0) return exit_code;
