@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/flags/flag.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
@@ -27,6 +28,7 @@ ABSL_FLAG(int, steps, 20, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 2, "measurements of each figure, of which the best counts");
 ABSL_FLAG(int, gpt_batch, 32, "sequences of 1024 tokens a step");
 ABSL_FLAG(int, resnet_batch, 256, "images of 224 x 224 a step");
+ABSL_FLAG(std::string, model, "", "gpt or resnet; empty: both");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "tools/bench/torch_peer.py",
           "the script of the PyTorch side; empty: no comparison");
@@ -97,6 +99,11 @@ absl::Status Compare(const TrainingWorkload& workload, const GpuLimits& limits,
 absl::StatusOr<int> RunBenchmark() {
   LS_RETURN_IF_ERROR(CheckRange("rounds", absl::GetFlag(FLAGS_rounds), 1, 1'000'000));
   LS_RETURN_IF_ERROR(CheckRange("steps", absl::GetFlag(FLAGS_steps), 1, 1'000'000));
+  const std::string model = absl::GetFlag(FLAGS_model);
+  if (!model.empty() && model != "gpt" && model != "resnet") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model is gpt, resnet or empty, not \"", model, "\""));
+  }
   LS_ASSIGN_OR_RETURN(const GpuLimits limits, MeasureGpuLimits());
   const auto peer = FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer));
   std::printf("the GPU: %.0f TFLOP/s in products of bf16, %.2f TB/s in a copy\n",
@@ -109,10 +116,12 @@ absl::StatusOr<int> RunBenchmark() {
   std::printf("%-28s %6s %12s %9s %10s %9s %9s %9s %9s %7s\n", "one GPU, bf16, fp32 masters",
               "batch", "targets/s", "step ms", "of rate", "FLOPs ms", "bytes ms", "TFLOP/s",
               "PyTorch", "ratio");
-  LS_RETURN_IF_ERROR(Compare(Gpt2("GPT-2 124M, context 1024", ""), limits, peer));
-  LS_RETURN_IF_ERROR(
-      Compare(Gpt2("the same, our own attention", "cudnn_attention = false\n"), limits, peer));
-  LS_RETURN_IF_ERROR(Compare(ResNet50(), limits, peer));
+  if (model != "resnet") {
+    LS_RETURN_IF_ERROR(Compare(Gpt2("GPT-2 124M, context 1024", ""), limits, peer));
+    LS_RETURN_IF_ERROR(
+        Compare(Gpt2("the same, our own attention", "cudnn_attention = false\n"), limits, peer));
+  }
+  if (model != "gpt") LS_RETURN_IF_ERROR(Compare(ResNet50(), limits, peer));
   return 0;
 }
 

@@ -42,7 +42,7 @@ absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int ste
     return MakeModel(config, workload.dataset != nullptr ? *workload.dataset : configured);
   };
   LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, contender.strategy, make_model));
-  if (workload.dataset != nullptr) run.dataset = workload.dataset;
+  if (workload.dataset != nullptr) LS_RETURN_IF_ERROR(ReplaceDataset(run, workload.dataset));
   const int64_t begin = NowNanos();
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double run_seconds = SecondsSince(begin);

@@ -36,7 +36,9 @@ absl::Status Train(const CommandLine& line, const StrategyDefinition& strategy,
   const RunSignals signals(stop, kSignalsOfThreads);
   LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(line, strategy, MakeModel));
   run.stop = stop;
-  if (reordering.sample_order) run.dataset = ReorderSamples(run.dataset, *reordering.sample_order);
+  if (reordering.sample_order) {
+    LS_RETURN_IF_ERROR(ReplaceDataset(run, ReorderSamples(run.dataset, *reordering.sample_order)));
+  }
   LS_RETURN_IF_ERROR(TrainRanks(run).status());
   return stop->stopped_after() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }

@@ -175,7 +175,25 @@ class RunChecker {
   std::shared_ptr<const Dataset> dataset_;  // null before the first check
 };
 
+// The sampler of the run's dataset.
+absl::Status MakeSampler(TrainingRun& run) {
+  LS_ASSIGN_OR_RETURN(
+      const Sampler sampler,
+      Sampler::Create(*run.dataset, {.seed = run.settings.seed,
+                                     .global_batch = run.settings.batch.size,
+                                     .shards = run.settings.cut.shards,
+                                     .micro_batches = run.settings.cut.micro_batches,
+                                     .order = UsualOrder(run.dataset->task())}));
+  run.sampler = std::make_shared<const Sampler>(sampler);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status ReplaceDataset(TrainingRun& run, std::shared_ptr<const Dataset> dataset) {
+  run.dataset = std::move(dataset);
+  return MakeSampler(run);
+}
 
 std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model model,
                                        std::vector<BlockProfile> profiles) {
@@ -244,14 +262,7 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   if (!model.initial_weights.empty() && (!command_line_.resume || lora)) {
     LS_RETURN_IF_ERROR(CheckInitialWeights(model));
   }
-  LS_ASSIGN_OR_RETURN(
-      Sampler sampler,
-      Sampler::Create(*run.dataset, {.seed = run.settings.seed,
-                                     .global_batch = run.settings.batch.size,
-                                     .shards = run.settings.cut.shards,
-                                     .micro_batches = run.settings.cut.micro_batches,
-                                     .order = UsualOrder(run.dataset->task())}));
-  run.sampler = std::make_shared<const Sampler>(sampler);
+  LS_RETURN_IF_ERROR(MakeSampler(run));
   run.out = command_line_.out;
   if (run.out.empty()) {
     run.out = UserPath(absl::StrCat("runs/", run.workload, "/", program_));

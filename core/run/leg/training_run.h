@@ -73,6 +73,10 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      const ModelFactory& make_model, RanksHere here = {},
                                      ConfigRecord* record = nullptr);
 
+// Trains a run that has not begun on other data, in place of what its configuration names: of the
+// same shapes. InvalidArgument where they cannot be sampled as the run asks.
+absl::Status ReplaceDataset(TrainingRun& run, std::shared_ptr<const Dataset> dataset);
+
 // Refuses a run of more ranks than the threads of this machine should carry.
 absl::Status CheckThreads(const TrainingRun& run);
 
