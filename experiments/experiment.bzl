@@ -171,6 +171,8 @@ def lockstep_experiment(
       size: of the curve tests.
       tags: of the curve tests; "large" for models whose memory sanitizers would multiply (.bazelrc).
     """
+    if golden_tolerance == 0 and not cuda_tolerance:
+        fail("a GPU does not have a CPU's bits: state cuda_tolerance")
     workload = native.package_name().split("/")[-1]
     strategies = EXPERIMENTS[workload]
     tags = tags + (["real_data"] if real_data else [])
