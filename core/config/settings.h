@@ -16,8 +16,8 @@
 #include "core/config/probe_settings.h"
 #include "core/config/trace_window.h"
 #include "core/kernels/attention_kernels.h"
-#include "core/kernels/bias_gradients.h"
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/kernels/product_shapes.h"
 #include "core/nn/lora_options.h"
 #include "core/optim/learning_rate_schedule.h"
 #include "core/optim/optimizer.h"
@@ -137,9 +137,10 @@ struct Settings {
   AttentionKernels attention() const {
     return cut.tokens == 1 && cut.features == 1 ? precision.attention : AttentionKernels::kOwn;
   }
-  // Who orders the sums of bias gradients on GPUs.
-  BiasGradients bias_gradients() const {
-    return cut.features == 1 ? BiasGradients::kLibrary : BiasGradients::kOwnOrder;
+  // Whether libraries may order the sums of products by their shape, in a model of so many experts.
+  ProductShapes product_shapes(int64_t experts) const {
+    return cut.tokens == 1 && cut.features == 1 && experts == 0 ? ProductShapes::kSame
+                                                                : ProductShapes::kDivided;
   }
   // Whether ranks copy their state for a checkpoint before the last step. The last one is written
   // from the state itself.

@@ -86,14 +86,16 @@ TEST(PrecisionSettingsTest, CudnnAttentionIsForCutsThatLeaveHeadsAndTokensWhole)
   EXPECT_EQ(attention("[cut]\ntokens = 2\n"), AttentionKernels::kOwn);
 }
 
-TEST(PrecisionSettingsTest, LibrariesSumBiasGradientsWhereTheCutLeavesFeaturesWhole) {
-  const auto bias_gradients = [](const std::string& tables) {
-    return ReadOnMesh(tables).value().bias_gradients();
+TEST(CutSettingsTest, ProductsHaveOneShapeWhereNothingInThemIsDivided) {
+  const auto shapes = [](const std::string& tables, int64_t experts = 0) {
+    return ReadOnMesh(tables).value().product_shapes(experts);
   };
-  EXPECT_EQ(bias_gradients(""), BiasGradients::kLibrary);
-  EXPECT_EQ(bias_gradients("[cut]\nshards = 4\ntokens = 2\n"), BiasGradients::kLibrary);
-  EXPECT_EQ(bias_gradients("[cut]\nfeatures = 2\n"), BiasGradients::kOwnOrder);
-  EXPECT_EQ(bias_gradients("[mesh]\ntp = 2\n"), BiasGradients::kOwnOrder);
+  EXPECT_EQ(shapes(""), ProductShapes::kSame);
+  EXPECT_EQ(shapes("[cut]\nshards = 4\nmicro_batches = 2\n"), ProductShapes::kSame);
+  EXPECT_EQ(shapes("", 4), ProductShapes::kDivided);
+  EXPECT_EQ(shapes("[cut]\ntokens = 2\n"), ProductShapes::kDivided);
+  EXPECT_EQ(shapes("[cut]\nfeatures = 2\n"), ProductShapes::kDivided);
+  EXPECT_EQ(shapes("[mesh]\ntp = 2\n"), ProductShapes::kDivided);
 }
 
 TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {

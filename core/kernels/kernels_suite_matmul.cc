@@ -13,10 +13,10 @@ struct Product {
 
 // All three extents differ, but for the single ones. The last ones span several tiles of rows, with
 // a last tile that is whole and one that is a single row, and sums so long that they are cut.
-constexpr Product kProducts[] = {{1, 1, 1},     {3, 17, 63},    {17, 3, 65},   {65, 100, 17},
-                                 {63, 65, 3},   {1, 100, 65},   {100, 1, 3},   {100, 63, 1},
-                                 {384, 20, 33}, {385, 65, 100}, {20, 850, 33}, {30, 17, 500},
-                                 {1111, 20, 36}};
+constexpr Product kProducts[] = {{1, 1, 1},      {3, 17, 63},    {17, 3, 65},     {65, 100, 17},
+                                 {63, 65, 3},    {1, 100, 65},   {100, 1, 3},     {100, 63, 1},
+                                 {384, 20, 33},  {385, 65, 100}, {20, 850, 33},   {30, 17, 500},
+                                 {1111, 20, 36}, {24, 128, 40},  {130, 1000, 64}, {33, 8, 72}};
 
 testing::Message Named(const Product& p) {
   return testing::Message() << p.rows << " rows, " << p.in << " -> " << p.out;

@@ -480,7 +480,7 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
       const std::unique_ptr<RankDevice> device,
       run.devices->Make(handle.comm(), {.timeout = timeout,
                                         .fp32_products = run.settings.precision.fp32_products,
-                                        .bias_gradients = run.settings.bias_gradients(),
+                                        .product_shapes = run.settings.product_shapes(run.experts),
                                         .attention = run.settings.attention(),
                                         .nccl_reductions = run.settings.nccl_reductions}));
   Kernels& kernels = device->kernels();

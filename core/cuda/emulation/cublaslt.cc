@@ -1,5 +1,8 @@
 // cuBLASLt on emulated GPUs. An element of a product is one chain of fused multiply-adds over the
-// inner dimension in fp32, rounded once: an order of its own, that no shape of the call changes.
+// inner dimension in fp32, rounded once. Where the chain begins depends on the shape for which the
+// heuristic chose the algorithm, and on no other shape that it is used for.
+// But what lies in C where D replaces it is added to what was rounded, and so is a bias where rows
+// of 16 bits begin at no multiples of 16 bytes, as cuBLASLt 13.1 does on an H200.
 // Some of the candidates that the heuristic offers cut the inner dimension, and so have other bits.
 //
 // LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS=0: there is no algorithm for epilogues that give bias
@@ -82,7 +85,13 @@ constexpr Candidate kCandidates[] = {
 };
 
 // Where a cublasLtMatmulAlgo_t has what, behind the alignments of the four matrices.
-constexpr int kWorkspaceBytes = 4, kCandidate = 5, kBiasAlignment = 6;
+constexpr int kWorkspaceBytes = 4, kCandidate = 5, kBiasAlignment = 6, kHalf = 7;
+
+// In which half of the inner dimension sums begin that were chosen for results of this shape.
+uint64_t HalfOf(const EmulatedMatrixLayout& d) {
+  constexpr int64_t kPeriod = 1024, kUnit = 16;
+  return static_cast<uint64_t>((d.rows % kPeriod + d.columns % kPeriod) / kUnit % 2);
+}
 
 // A product with all that it refers to: a copy, since the stream comes to it when the descriptors
 // may be others'.
@@ -96,6 +105,7 @@ struct Product {
   size_t workspace_bytes;
   Candidate candidate;
   uint64_t order;  // in which parts that are added in place come
+  uint64_t half;   // in which sums begin
 
   int64_t bias_gradients() const {
     return operation.epilogue == CUBLASLT_EPILOGUE_BGRADA ? m() : n();
@@ -234,14 +244,33 @@ float AddendOf(const Product& p, int64_t row, int64_t column) {
   return p.beta * LoadElement(TypeOf(p.c_layout.type), p.c, column * p.c_layout.leading + row);
 }
 
+// Whether all columns of 16 bits begin at multiples of 16 bytes.
+bool HasAlignedColumns(const Product& p) {
+  constexpr int64_t kUnit = 8;
+  return p.a_layout.leading % kUnit == 0 && p.b_layout.leading % kUnit == 0 &&
+         p.d_layout.leading % kUnit == 0;
+}
+
+float RoundTo(ElementType type, float value) {
+  float rounded = 0;
+  StoreElement(type, &rounded, 0, value);
+  return LoadElement(type, &rounded, 0);
+}
+
 // Stores one element, (row, column) of D.
 void Finish(const Product& p, int64_t row, int64_t column, float sum) {
   const ElementType type = TypeOf(p.d_layout.type);
   float value = p.alpha * sum;
-  if (p.beta != 0 && !p.candidate.begins_with_c) value += AddendOf(p, row, column);
+  if (p.beta != 0 && !p.candidate.begins_with_c) {
+    if (p.c == p.d) value = RoundTo(type, value);  // which changes nothing in fp32
+    value += AddendOf(p, row, column);
+  }
   const EmulatedMatmulDesc& operation = p.operation;
   const int64_t aux = column * operation.aux_leading + row;
-  if (HasBias(operation.epilogue)) value += LoadElement(type, operation.bias, row);
+  if (HasBias(operation.epilogue)) {
+    if (!HasAlignedColumns(p)) value = RoundTo(type, value);
+    value += LoadElement(type, operation.bias, row);
+  }
   if (operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
     StoreElement(type, operation.aux, aux, value);
     value = Gelu(value);
@@ -249,12 +278,6 @@ void Finish(const Product& p, int64_t row, int64_t column, float sum) {
     value *= GeluSlope(LoadElement(type, operation.aux, aux));
   }
   StoreElement(type, p.d, column * p.d_layout.leading + row, value);
-}
-
-float RoundTo(ElementType type, float value) {
-  float rounded = 0;
-  StoreElement(type, &rounded, 0, value);
-  return LoadElement(type, &rounded, 0);
 }
 
 // The sums over the inner dimension of a, [k, m], or b, [n, k].
@@ -292,7 +315,9 @@ void Compute(const Product& p) {
       if (p.beta != 0 && p.candidate.begins_with_c) {
         for (int64_t row = 0; row < m; ++row) parts[row] = AddendOf(p, row, column);
       }
-      for (int64_t inner = begin; inner < end; ++inner) {
+      for (int64_t step = 0; step < end - begin; ++step) {
+        const int64_t first = static_cast<int64_t>(p.half) * (end - begin) / 2;
+        const int64_t inner = begin + (first + step) % (end - begin);
         const float factor = b[static_cast<size_t>(column * k + inner)];
         const float* const terms = a.data() + inner * m;
 #pragma omp simd
@@ -332,6 +357,7 @@ using lockstep::emulation::Fault;
 using lockstep::emulation::kBiasAlignment;
 using lockstep::emulation::kCandidate;
 using lockstep::emulation::kCandidates;
+using lockstep::emulation::kHalf;
 using lockstep::emulation::kWorkspaceBytes;
 using lockstep::emulation::Product;
 using lockstep::emulation::RefuseProduct;
@@ -451,6 +477,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int* found) {
   *found = 0;
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  // So cuBLASLt 13.1 answers, where NOT_SUPPORTED would do.
+  if (lockstep::emulation::HasAux(operation->epilogue) && operation->aux_leading < d->rows) {
+    return RefuseProduct(CUBLAS_STATUS_INVALID_VALUE, "rows of the auxiliary matrix that overlap");
+  }
   std::string problem = lockstep::emulation::JudgeShapes(*operation, *a, *b, *c, *d);
   if (problem.empty()) problem = lockstep::emulation::JudgeEpilogue(*operation, *d);
   if (!problem.empty()) return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, problem);
@@ -471,7 +501,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     result.algo.data[kWorkspaceBytes] = result.workspaceSize;
     result.algo.data[kCandidate] = i;
     result.algo.data[kBiasAlignment] = lockstep::emulation::AlignmentOf(operation->bias);
+    result.algo.data[kHalf] = lockstep::emulation::HalfOf(*d);
   }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  std::string problem = lockstep::emulation::JudgeShapes(*operation, *a, *b, *c, *d);
+  if (problem.empty()) problem = lockstep::emulation::JudgeEpilogue(*operation, *d);
+  if (!problem.empty()) return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, problem);
+  result->workspaceSize = algo->data[kWorkspaceBytes];
+  result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -524,7 +568,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                            .candidate = candidate,
                            .order = candidate.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE
                                         ? lockstep::emulation::Machine::Get().Random() % 1024
-                                        : 0};
+                                        : 0,
+                           .half = algo->data[kHalf]};
   lockstep::emulation::QueueOn(
       stream, {.name = "cublasLtMatmul",
                .run = [product, device, of_stream = stream->stream]() -> std::optional<Fault> {

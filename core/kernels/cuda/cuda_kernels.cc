@@ -12,13 +12,13 @@
 namespace lockstep {
 
 CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Products fp32_products,
-                         BiasGradients bias_gradients, AttentionKernels attention)
+                         ProductShapes product_shapes, AttentionKernels attention)
     : context_(context),
       allocator_(allocator),
-      bias_gradients_(bias_gradients),
+      product_shapes_(product_shapes),
       staging_(context),
       page_locked_(context),
-      products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
+      products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products, product_shapes)),
       cudnn_(std::make_unique<cuda::Cudnn>(context)),
       convolutions_(std::make_unique<cuda::CudnnConvolutions>(*cudnn_, fp32_products)),
       weight_gradients_(std::make_unique<cuda::WeightGradientGraphs>(*cudnn_)),

@@ -6,9 +6,9 @@
 #include "core/cuda/page_locked_allocator.h"
 #include "core/cuda/staging.h"
 #include "core/kernels/attention_kernels.h"
-#include "core/kernels/bias_gradients.h"
 #include "core/kernels/cuda/array.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/product_shapes.h"
 
 namespace lockstep {
 
@@ -27,7 +27,8 @@ class WeightGradientGraphs;
 // asked for and cuDNN has it; the others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
-// kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
+// kind of GPU every kernel gives the same bits: no sum depends on which block comes first. Products
+// of divided shapes (ProductShapes) give an element the same bits in any shape.
 //
 // An error that CUDA reports is thrown as StatusException, with the call and its place.
 class CudaKernels final : public Kernels {
@@ -36,7 +37,7 @@ class CudaKernels final : public Kernels {
   // made with them.
   CudaKernels(CudaContext& context, Allocator& allocator,
               Fp32Products fp32_products = Fp32Products::kFp32,
-              BiasGradients bias_gradients = BiasGradients::kOwnOrder,
+              ProductShapes product_shapes = ProductShapes::kDivided,
               AttentionKernels attention = AttentionKernels::kOwn);
   ~CudaKernels() override;
 
@@ -201,14 +202,14 @@ class CudaKernels final : public Kernels {
   // defined; x[rows, in] is read for dw alone.
   void WeightGradients(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
                        const Tensor& dbias);
-  // Both at once, by cuBLASLt; or returns false, where that is not allowed (BiasGradients), would
+  // Both at once, by cuBLASLt; or returns false, where that is not allowed (ProductShapes), would
   // round a sum twice, or has no algorithm.
   bool SumWithProduct(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
                       const Tensor& dbias);
 
   CudaContext& context_;
   Allocator& allocator_;
-  const BiasGradients bias_gradients_;
+  const ProductShapes product_shapes_;
   CudaStaging staging_;
   PageLockedAllocator page_locked_;
   std::unique_ptr<cuda::MatrixProducts> products_;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -94,7 +96,7 @@ class CudnnAttentionTest : public testing::TestWithParam<DType> {
 
   // y, the log-sum-exp and the gradient, in fp32.
   std::vector<std::vector<float>> Attend(AttentionKernels by) {
-    CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, BiasGradients::kOwnOrder, by);
+    CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, ProductShapes::kDivided, by);
     Attention attention;
     attention.heads = attention.total_heads = kHeads;
     attention.key_heads = kKeyHeads;
@@ -146,6 +148,159 @@ TEST_P(CudnnAttentionTest, AgreesWithOurOwnAndRepeatsItsBits) {
   for (size_t i = 0; i < own.size(); ++i) {
     EXPECT_THAT(first[i],
                 testing::Pointwise(testing::FloatNear(static_cast<float>(16 * unit)), own[i]));
+  }
+}
+
+// Products of the sizes that models train with, for which libraries have other kernels than for
+// small ones: what is added to a product is added to its sums, and rounded once. Sums in fp32 and a
+// kernel of ours for the rest say what is expected; where the orders of two sums differ, hardly any
+// element rounds differently.
+class LargeProductTest : public testing::TestWithParam<std::tuple<DType, ProductShapes>> {
+ protected:
+  static constexpr int64_t kRows = 1024, kIn = 768, kOut = 640;
+
+  Tensor Random(const Shape& shape, float most) {
+    std::vector<float> values(static_cast<size_t>(shape.elements()));
+    Philox(++key_).FillUniform(values, 0, 0, -most, most);
+    const Tensor wide = kernels_.Empty(shape), x = kernels_.Empty(shape, std::get<0>(GetParam()));
+    kernels_.CopyFromHost(values.data(), wide);
+    kernels_.Cast(wide, x);
+    return x;
+  }
+  std::vector<uint16_t> Bits(const Tensor& x) {
+    std::vector<uint16_t> bits(static_cast<size_t>(x.elements()));
+    kernels_.CopyToHost(x, bits.data());
+    return bits;
+  }
+  // In percent of all elements.
+  double Differing(const Tensor& x, const Tensor& y) {
+    const std::vector<uint16_t> a = Bits(x), b = Bits(y);
+    int differing = 0;
+    for (size_t i = 0; i < a.size(); ++i) differing += a[i] != b[i] ? 1 : 0;
+    return 100.0 * differing / static_cast<double>(a.size());
+  }
+
+  const std::unique_ptr<CudaContext> context_ = CudaContext::Create(0).value();
+  CudaAllocator allocator_{*context_};
+  CudaKernels kernels_{*context_, allocator_, Fp32Products::kFp32, std::get<1>(GetParam())};
+  uint64_t key_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, LargeProductTest,
+                         testing::Combine(testing::Values(DType::kF16, DType::kBF16),
+                                          testing::Values(ProductShapes::kDivided,
+                                                          ProductShapes::kSame)),
+                         [](const auto& how) {
+                           const bool same = std::get<1>(how.param) == ProductShapes::kSame;
+                           return std::string(Name(std::get<0>(how.param))) +
+                                  (same ? "_same" : "_divided");
+                         });
+
+TEST_P(LargeProductTest, IsRoundedOnce) {
+  const Tensor x = Random({kRows, kIn}, 1), w = Random({kOut, kIn}, 1);
+  const Tensor bias = Random({kOut}, 8), residual = Random({kRows, kOut}, 8);
+  const Tensor sums = kernels_.Empty({kRows, kOut});
+  kernels_.MatMul(x, Transpose::kNo, w, Transpose::kYes, Write::kOverwrite, sums);
+  const Tensor expected = kernels_.EmptyLike(residual), y = kernels_.EmptyLike(residual);
+  for (const Tensor& b : {Tensor(), bias}) {
+    for (const Tensor& r : {Tensor(), residual}) {
+      kernels_.AddBias(sums, b, r, expected);
+      kernels_.Linear(x, w, b, r, y);
+      EXPECT_LT(Differing(y, expected), 1) << b.defined() << r.defined();
+    }
+  }
+  kernels_.AddBias(sums, Tensor(), residual, expected);
+  kernels_.Copy(residual, y);
+  kernels_.Linear(x, w, Tensor(), y, y);
+  EXPECT_LT(Differing(y, expected), 1) << "in place";
+  kernels_.Copy(residual, y);
+  kernels_.MatMul(x, Transpose::kNo, w, Transpose::kYes, Write::kAccumulate, y);
+  EXPECT_LT(Differing(y, expected), 1) << "accumulated";
+}
+
+// Some rows or columns of a product have the bits that they have among all.
+class PartsOfProductsTest : public testing::TestWithParam<DType> {
+ protected:
+  // A matrix, of which a part of the rows or the columns may be taken.
+  Tensor Random(const Shape& shape) {
+    std::vector<float> values(static_cast<size_t>(shape.elements()));
+    Philox(++key_).FillUniform(values, 0, 0, -1, 1);
+    const Tensor wide = kernels_.Empty(shape), x = kernels_.Empty(shape, GetParam());
+    kernels_.CopyFromHost(values.data(), wide);
+    kernels_.Cast(wide, x);
+    return x;
+  }
+  Tensor Columns(const Tensor& x, int64_t first, int64_t count) {
+    Tensor y = kernels_.Empty({x.shape()[0], count}, x.dtype());
+    kernels_.CopyColumns(x, first, count, y, 0);
+    return y;
+  }
+  Tensor Rows(const Tensor& x, int64_t first, int64_t count) {
+    Tensor y = kernels_.Empty({count, x.shape()[1]}, x.dtype());
+    kernels_.Copy(x.View(first * x.shape()[1], y.shape()), y);
+    return y;
+  }
+  // op(a) op(b).
+  Tensor Product(const Tensor& a, Transpose turned_a, const Tensor& b, Transpose turned_b,
+                 DType dtype) {
+    Tensor c = kernels_.Empty({a.shape()[turned_a == Transpose::kYes ? 1 : 0],
+                               b.shape()[turned_b == Transpose::kYes ? 0 : 1]},
+                              dtype);
+    kernels_.MatMul(a, turned_a, b, turned_b, Write::kOverwrite, c);
+    return c;
+  }
+  bool AreTheSame(const Tensor& x, const Tensor& y) {
+    std::vector<std::vector<char>> bytes;
+    for (const Tensor& tensor : {x, y}) {
+      kernels_.CopyToHost(tensor, bytes.emplace_back(static_cast<size_t>(x.bytes())).data());
+    }
+    return bytes[0] == bytes[1];
+  }
+
+  const std::unique_ptr<CudaContext> context_ = CudaContext::Create(0).value();
+  CudaAllocator allocator_{*context_};
+  CudaKernels kernels_{*context_, allocator_};
+  uint64_t key_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, PartsOfProductsTest,
+                         testing::Values(DType::kF32, DType::kF16, DType::kBF16),
+                         [](const auto& dtype) { return std::string(Name(dtype.param)); });
+
+TEST_P(PartsOfProductsTest, HaveTheBitsOfTheWhole) {
+  struct {
+    int64_t m, n, k;
+  } const shapes[] = {{16, 16, 16},    {32, 48, 512},    {1024, 768, 640},
+                      {64, 3072, 768}, {256, 256, 4096}, {2048, 64, 96}};
+  for (const auto& [m, n, k] : shapes) {
+    for (const Transpose turned_a : {Transpose::kNo, Transpose::kYes}) {
+      for (const Transpose turned_b : {Transpose::kNo, Transpose::kYes}) {
+        SCOPED_TRACE(testing::Message()
+                     << m << " x " << n << " x " << k << ", turned " << static_cast<int>(turned_a)
+                     << static_cast<int>(turned_b));
+        const bool a_turned = turned_a == Transpose::kYes, b_turned = turned_b == Transpose::kYes;
+        const Tensor a = Random(a_turned ? Shape{k, m} : Shape{m, k});
+        const Tensor b = Random(b_turned ? Shape{n, k} : Shape{k, n});
+        for (const DType dtype : std::set{GetParam(), DType::kF32}) {
+          const Tensor c = Product(a, turned_a, b, turned_b, dtype);
+          for (const int64_t parts : {2, 4}) {
+            // Aligned as all rows are.
+            const int64_t rows = m / parts, columns = n / parts, last = parts - 1;
+            if (rows % 8 != 0 || columns % 8 != 0) continue;
+            const Tensor some_a =
+                a_turned ? Columns(a, last * rows, rows) : Rows(a, last * rows, rows);
+            EXPECT_TRUE(AreTheSame(Product(some_a, turned_a, b, turned_b, dtype),
+                                   Rows(c, last * rows, rows)))
+                << rows << " rows of " << Name(dtype);
+            const Tensor some_b =
+                b_turned ? Rows(b, last * columns, columns) : Columns(b, last * columns, columns);
+            EXPECT_TRUE(AreTheSame(Product(a, turned_a, some_b, turned_b, dtype),
+                                   Columns(c, last * columns, columns)))
+                << columns << " columns of " << Name(dtype);
+          }
+        }
+      }
+    }
   }
 }
 

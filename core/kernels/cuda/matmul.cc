@@ -19,8 +19,8 @@ void CudaKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b
     if (!adds) Fill(c, 0);
     return;
   }
-  const bool direct = c.dtype() == a.dtype() || c.dtype() == DType::kF32;
-  // A product of fp16 to bf16, say, is made in fp32 first.
+  // What is added to 16 bits, and a product of fp16 to bf16, say, is made in fp32 first.
+  const bool direct = c.dtype() == DType::kF32 || (c.dtype() == a.dtype() && !adds);
   const Tensor product = direct ? c : Workspace(c.shape());
   products_->Run(allocator_, {.m = c.shape().rows(),
                               .n = c.shape()[-1],
@@ -38,10 +38,18 @@ void CudaKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b
 void CudaKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
                          const Tensor& residual, const Tensor& y) {
   Span span(this);
-  const int64_t in = w.shape()[1];
+  const int64_t in = w.shape()[1], out = w.shape()[0];
   CHECK_EQ(x.shape()[-1], in);
+  const bool in_place = residual.defined() && residual.raw() == y.raw();
+  if ((bias.defined() && !MatrixProducts::AddsBiasToSums(x.dtype(), out, in)) ||
+      (in_place && y.dtype() != DType::kF32)) {
+    const Tensor sums = Workspace(y.shape());
+    Linear(x, w, Tensor(), Tensor(), sums);
+    AddBias(sums, bias, residual, y);
+    return;
+  }
   products_->Run(allocator_, {.m = x.elements() / in,
-                              .n = w.shape()[0],
+                              .n = out,
                               .k = in,
                               .a = x,
                               .b = w,
@@ -74,7 +82,7 @@ void CudaKernels::WeightGradients(const Tensor& dy, const Tensor& x, Write write
 bool CudaKernels::SumWithProduct(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
                                  const Tensor& dbias) {
   const int64_t rows = dy.shape().rows(), out = dw.shape()[0], in = dw.shape()[1];
-  if (bias_gradients_ != BiasGradients::kLibrary || rows == 0) return false;
+  if (product_shapes_ != ProductShapes::kSame || rows == 0) return false;
   if (!MatrixProducts::MaySumA(dy.dtype(), out, in)) return false;
   if (dbias.dtype() != dw.dtype()) return false;
   if (dw.dtype() != dy.dtype() && dw.dtype() != DType::kF32) return false;

@@ -1,9 +1,12 @@
 #include "core/kernels/cuda/matrix_products.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -89,7 +92,7 @@ bool IsRepeatable(const MatrixProduct& p) {
 // Whether the product is one that may be added to its result in place later.
 bool HasKindInPlace(const MatrixProduct& p) {
   const bool is_plain = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kSumsOfA;
-  return is_plain && !p.addend.defined();
+  return is_plain && !p.addend.defined() && p.c.dtype() == DType::kF32;
 }
 
 bool IsCapturing(cudaStream_t stream) {
@@ -98,16 +101,45 @@ bool IsCapturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-}  // namespace
+struct DestroyLayout {
+  void operator()(cublasLtMatrixLayout_t layout) const { cublasLtMatrixLayoutDestroy(layout); }
+};
+using Layout = std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, DestroyLayout>;
+
+Layout LayoutOf(DType dtype, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t made = nullptr;
+  LS_CUBLASLT(cublasLtMatrixLayoutCreate(&made, TypeOf(dtype), rows, columns, rows));
+  return Layout(made);
+}
 
 // cuBLASLt's matrices are column-major: row-major ones are their transposes to it, so it computes
 // c^T[n, m] = op(b)^T op(a)^T. A stays for its first operand here, our b.
+struct Layouts {
+  // For the product if it had so many rows and columns.
+  Layouts(const MatrixProduct& p, int64_t m, int64_t n)
+      : a(p.transpose_b == Transpose::kYes ? LayoutOf(p.b.dtype(), p.k, n)
+                                           : LayoutOf(p.b.dtype(), n, p.k)),
+        b(p.transpose_a == Transpose::kYes ? LayoutOf(p.a.dtype(), m, p.k)
+                                           : LayoutOf(p.a.dtype(), p.k, m)),
+        c(LayoutOf(p.c.dtype(), n, m)) {}
+
+  Layout a, b, c;
+};
+
+// The rows and columns for which an algorithm is chosen, of matrices in which rows are aligned as
+// rows of so many elements are.
+int64_t UsualLike(int64_t elements) {
+  constexpr int64_t kUsual = 1024, kVector = 8;
+  const int64_t beyond = elements % kVector;
+  return kUsual + (beyond & -beyond);
+}
+
+}  // namespace
+
 struct MatrixProducts::Plan {
+  explicit Plan(const MatrixProduct& p) : layouts(p, p.m, p.n) {}
   ~Plan() {
     if (preference != nullptr) cublasLtMatmulPreferenceDestroy(preference);
-    for (cublasLtMatrixLayout_t layout : {a, b, c}) {
-      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
-    }
     if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
   }
 
@@ -120,19 +152,38 @@ struct MatrixProducts::Plan {
     LS_CUBLASLT(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
   }
 
+  // How parts of a long sum may be added, if at all.
+  void SetReductions(cublasLtReductionScheme_t schemes) {
+    Prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(schemes));
+  }
+
+  // What the heuristic offers for these layouts, its first choice first; none where it knows none.
+  std::vector<cublasLtMatmulHeuristicResult_t> Offers(cublasLtHandle_t handle, const Layouts& of,
+                                                      int most) const {
+    std::vector<cublasLtMatmulHeuristicResult_t> offered(static_cast<size_t>(most));
+    int found = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, operation, of.a.get(), of.b.get(), of.c.get(),
+                                       of.c.get(), preference, most, offered.data(), &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) LS_CUBLASLT(status);
+    offered.resize(static_cast<size_t>(found));
+    return offered;
+  }
+
+  const Layouts layouts;
   cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
-  // The heuristic's, its first one first; none where it knows none.
+  // Those that may be taken, the one that is taken without trial first; none: cuBLASLt has none.
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms;
+  size_t workspace_bytes = 0;
   size_t chosen = 0;
   int calls_to_try = 0;  // how many more calls may choose
   bool has_tried = false;
 };
 
 MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_products,
-                               const ProductTrials& trials)
-    : context_(context), fp32_products_(fp32_products), trials_(trials) {
+                               ProductShapes shapes, const ProductTrials& trials)
+    : context_(context), fp32_products_(fp32_products), shapes_(shapes), trials_(trials) {
   ThrowIfError(LoadCublasLt());
   context.MakeCurrent();
   LS_CUBLASLT(cublasLtCreate(&handle_));
@@ -148,7 +199,7 @@ MatrixProducts::Key MatrixProducts::KeyOf(const MatrixProduct& p, bool has_adden
 MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
   std::unique_ptr<Plan>& kept = plans_[KeyOf(p, p.addend.defined())];
   if (kept != nullptr) return *kept;
-  auto plan = std::make_unique<Plan>();
+  auto plan = std::make_unique<Plan>(p);
   const bool rounds = p.a.dtype() == DType::kF32 && fp32_products_ == Fp32Products::kTf32;
   LS_CUBLASLT(cublasLtMatmulDescCreate(
       &plan->operation, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -166,42 +217,57 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
     plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
-  const auto layout = [](cublasLtMatrixLayout_t* made, DType dtype, int64_t rows, int64_t columns) {
-    LS_CUBLASLT(cublasLtMatrixLayoutCreate(made, TypeOf(dtype), rows, columns, rows));
-  };
-  const bool b_turned = p.transpose_b == Transpose::kYes;
-  const bool a_turned = p.transpose_a == Transpose::kYes;
-  layout(&plan->a, p.b.dtype(), b_turned ? p.k : p.n, b_turned ? p.n : p.k);
-  layout(&plan->b, p.a.dtype(), a_turned ? p.m : p.k, a_turned ? p.k : p.m);
-  layout(&plan->c, p.c.dtype(), p.n, p.m);
   LS_CUBLASLT(cublasLtMatmulPreferenceCreate(&plan->preference));
   plan->Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
   // Parts of a long sum are added in fp32 and in one order: else two runs might differ, or a 16-bit
   // result be rounded more than once.
-  plan->Prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-               static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  plan->SetReductions(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     plan->Prefer(attribute, static_cast<uint32_t>(kAlignment));
   }
-  const bool is_large = p.m * p.n * p.k >= trials_.least_multiply_adds;
-  std::vector<cublasLtMatmulHeuristicResult_t> offered(is_large ? trials_.candidates : 1);
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_, plan->operation, plan->a, plan->b, plan->c, plan->c, plan->preference,
-      static_cast<int>(offered.size()), offered.data(), &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) LS_CUBLASLT(status);
-  offered.resize(found);
-  for (const cublasLtMatmulHeuristicResult_t& algorithm : offered) {
-    if (algorithm.state != CUBLAS_STATUS_SUCCESS) continue;
-    const bool is_first = plan->algorithms.empty();
-    if (!is_first && algorithm.workspaceSize > plan->algorithms[0].workspaceSize) continue;
-    plan->algorithms.push_back(algorithm);
-  }
+  if (shapes_ == ProductShapes::kDivided) AddUsualAlgorithm(p, *plan);
+  AddAlgorithmsOfShape(p, *plan);
   if (plan->algorithms.size() > 1) plan->calls_to_try = trials_.most_calls;
   kept = std::move(plan);
   return *kept;
+}
+
+void MatrixProducts::AddUsualAlgorithm(const MatrixProduct& p, Plan& plan) const {
+  // Rows of c and of b have n elements, those of a that is turned m.
+  const int64_t m = UsualLike(p.transpose_a == Transpose::kYes ? p.m : 0), n = UsualLike(p.n);
+  plan.SetReductions(CUBLASLT_REDUCTION_SCHEME_NONE);
+  if (p.pre.defined()) plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, n);
+  const auto offers = plan.Offers(handle_, Layouts(p, m, n), 1);
+  if (p.pre.defined()) plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+  plan.SetReductions(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  for (const auto& usual : offers) {
+    if (usual.state != CUBLAS_STATUS_SUCCESS) continue;
+    cublasLtMatmulHeuristicResult_t here = {};
+    const Layouts& own = plan.layouts;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(handle_, plan.operation, own.a.get(), own.b.get(), own.c.get(),
+                                own.c.get(), &usual.algo, &here);
+    if (status != CUBLAS_STATUS_SUCCESS || here.workspaceSize > kWorkspaceBytes) continue;
+    here.algo = usual.algo;
+    plan.algorithms.push_back(here);
+    plan.workspace_bytes = here.workspaceSize;
+  }
+  if (plan.algorithms.empty()) VLOG(1) << Describe(p) << ": the bits depend on this shape";
+}
+
+void MatrixProducts::AddAlgorithmsOfShape(const MatrixProduct& p, Plan& plan) const {
+  const bool is_large = p.m * p.n * p.k >= trials_.least_multiply_adds;
+  if (!is_large && !plan.algorithms.empty()) return;
+  bool is_first = true;
+  for (const auto& algorithm :
+       plan.Offers(handle_, plan.layouts, is_large ? trials_.candidates : 1)) {
+    if (algorithm.state != CUBLAS_STATUS_SUCCESS) continue;
+    if (is_first) plan.workspace_bytes = std::max(plan.workspace_bytes, algorithm.workspaceSize);
+    is_first = false;
+    if (algorithm.workspaceSize <= plan.workspace_bytes) plan.algorithms.push_back(algorithm);
+  }
 }
 
 void MatrixProducts::Run(Allocator& allocator, const MatrixProduct& p) {
@@ -213,6 +279,8 @@ void MatrixProducts::Run(Allocator& allocator, const MatrixProduct& p) {
 bool MatrixProducts::TryRun(Allocator& allocator, const MatrixProduct& p) {
   CHECK(p.a.dtype() == p.b.dtype()) << Describe(p);
   CHECK(p.c.dtype() == p.a.dtype() || p.c.dtype() == DType::kF32) << Describe(p);
+  CHECK(p.c.dtype() == DType::kF32 || !p.addend.defined() || p.addend.raw() != p.c.raw())
+      << "rounded twice: " << Describe(p);
   CHECK_EQ(p.a.elements(), p.m * p.k) << Describe(p);
   CHECK_EQ(p.b.elements(), p.k * p.n) << Describe(p);
   CHECK_EQ(p.c.elements(), p.m * p.n) << Describe(p);
@@ -292,17 +360,18 @@ void MatrixProducts::AdoptAlgorithm(const MatrixProduct& p, Plan& plan) const {
 }
 
 Tensor MatrixProducts::Workspace(Allocator& allocator, const Plan& plan) {
-  return Tensor::Empty(allocator, {static_cast<int64_t>(plan.algorithms[0].workspaceSize)},
-                       DType::kU8, MemoryClass::kWorkspace);
+  return Tensor::Empty(allocator, {static_cast<int64_t>(plan.workspace_bytes)}, DType::kU8,
+                       MemoryClass::kWorkspace);
 }
 
 cublasStatus_t MatrixProducts::Queue(const MatrixProduct& p, const Plan& plan, size_t algorithm,
                                      const Tensor& workspace) {
   const float one = 1, zero = 0;
   const Tensor& addend = p.addend.defined() ? p.addend : p.c;
-  return cublasLtMatmul(handle_, plan.operation, &one, p.b.raw(), plan.a, p.a.raw(), plan.b,
-                        p.addend.defined() ? &one : &zero, addend.raw(), plan.c, p.c.raw(), plan.c,
-                        &plan.algorithms[algorithm].algo, workspace.raw(),
+  const Layouts& own = plan.layouts;
+  return cublasLtMatmul(handle_, plan.operation, &one, p.b.raw(), own.a.get(), p.a.raw(),
+                        own.b.get(), p.addend.defined() ? &one : &zero, addend.raw(), own.c.get(),
+                        p.c.raw(), own.c.get(), &plan.algorithms[algorithm].algo, workspace.raw(),
                         static_cast<size_t>(workspace.bytes()), context_.stream());
 }
 

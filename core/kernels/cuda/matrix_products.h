@@ -8,6 +8,7 @@
 
 #include "core/cuda/context.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/product_shapes.h"
 #include "cublasLt.h"
 
 namespace lockstep::cuda {
@@ -28,7 +29,7 @@ struct MatrixProduct {
   Transpose transpose_a = Transpose::kNo;
   Tensor b;
   Transpose transpose_b = Transpose::kNo;
-  Tensor addend = {};  // [m, n], dtype of c; undefined or not; may be c
+  Tensor addend = {};  // [m, n], dtype of c; undefined or not; may be c where that is in fp32
   Tensor c;            // in a's dtype, or fp32
   Epilogue epilogue = Epilogue::kNone;
   Tensor bias = {};
@@ -53,14 +54,25 @@ struct ProductTrials {
   int most_calls = 8;
 };
 
-// Matrix products by cuBLASLt, added up in fp32 whatever the operands are stored in, rounded once.
-// What it finds out about a product is kept for the next of the same kind.
+// Matrix products by cuBLASLt, added up in fp32 whatever the operands are stored in, rounded once:
+// what cuBLASLt would round more often, callers add by kernels of their own. On an H200 cuBLASLt
+// 13.1 rounds sums to 16 bits before it adds a bias where rows are not aligned (AddsBiasToSums),
+// and before it adds what it replaces (`addend` that is c). An addend elsewhere, it adds to the
+// sums. What it finds out about a product is kept for the next of the same kind.
+//
+// Divided shapes (ProductShapes). An element has the bits that its row and its column give it,
+// whatever other rows and columns the call has. cuBLASLt's heuristic chooses an algorithm by the
+// shape, and another algorithm may add up in another order. So products of all shapes take the
+// algorithm that it has for results of 1024 x 1024 and sums in one piece: one for each inner
+// dimension, dtypes, transposes, epilogue and alignment of rows. That an algorithm has one order
+// for all shapes is not documented; PartsOfProductsTest (cuda_kernels_test.cc) tries it. Where the
+// algorithm does not serve a shape, as where a result has one column, the heuristic's own does.
 //
 // Candidates. cuBLASLt's heuristic estimates which of its algorithms is the fastest. The first call
 // of a large product (ProductTrials) times some of them on its own operands, on the rank's stream,
-// and keeps the fastest of those whose result has the very bits of the heuristic's first one:
-// core/kernels/cuda/trials.h. Whichever is kept, results are those of the first. Only these take
-// part:
+// and keeps the fastest of those whose result has the very bits of the first, which is the one for
+// all shapes where these are divided: core/kernels/cuda/trials.h. Whichever is kept, results are
+// those of the first. Only these take part:
 // - products that no stream captures, and that read nothing of what they write: a product added to
 //   its own addend in place would be added several times. One in place takes what the same product
 //   chose with an addend that it does not write, or without one: a candidate for that also has the
@@ -71,19 +83,20 @@ struct ProductTrials {
 //   the result itself (INPLACE: counters make them come one at a time, in no order that is
 //   documented), and parts that are kept in the result's type (OUTPUT_TYPE: 16 bits are rounded
 //   more than once). CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK says so to the heuristic;
-// - algorithms that need no more workspace than the first: what a product books does not depend on
-//   what is kept.
+// - algorithms that need no more workspace than the one for all shapes, or the heuristic's first
+// for
+//   this one: what a product books does not depend on what is kept.
 //
 // Sums beside a product (kSumsOfA). cuBLASLt chooses their order, as it does for the product. By
 // the contract (docs/numerics.md, "Kernels") the sums over rows of a bias's gradient have an order
 // that no number of columns changes, and a library's may: a rank that holds some columns of a split
 // layer would have other bits than one that holds all. So callers may use them only where nothing
-// splits layers and each such product has one shape on every mesh (BiasGradients::kLibrary), and
-// for 16-bit operands: our own sums are in double, which fp32 deserves.
+// divides products (ProductShapes::kSame), and for 16-bit operands: our own sums are in double,
+// which fp32 deserves.
 class MatrixProducts {
  public:
   // The context outlives it.
-  MatrixProducts(const CudaContext& context, Fp32Products fp32_products,
+  MatrixProducts(const CudaContext& context, Fp32Products fp32_products, ProductShapes shapes,
                  const ProductTrials& trials = {});
   ~MatrixProducts();
   MatrixProducts(const MatrixProducts&) = delete;
@@ -101,6 +114,12 @@ class MatrixProducts {
   static bool FusesGelu(DType dtype, int64_t n, int64_t k) {
     return dtype != DType::kF32 && n % 8 == 0 && k % 8 == 0;
   }
+  // Whether a bias is added to the sums of such a product before they are rounded. Where rows of 16
+  // bits begin at other addresses, cuBLASLt 13.1 rounds them first, and a kernel behind the product
+  // adds the bias to what was rounded (seen on an H200, 2026-11-27).
+  static bool AddsBiasToSums(DType dtype, int64_t n, int64_t k) {
+    return dtype == DType::kF32 || FusesGelu(dtype, n, k);
+  }
   // Whether a product c[m, n] may be asked for sums beside it, by the same rule.
   static bool MaySumA(DType dtype, int64_t m, int64_t n) { return FusesGelu(dtype, n, m); }
 
@@ -111,6 +130,10 @@ class MatrixProducts {
 
   static Key KeyOf(const MatrixProduct& product, bool has_addend);
   Plan& PlanOf(const MatrixProduct& product);
+  // Adds the algorithm that the product has whatever its rows and columns.
+  void AddUsualAlgorithm(const MatrixProduct& product, Plan& plan) const;
+  // Adds those that cuBLASLt offers for its shape: if it is large, or has no other.
+  void AddAlgorithmsOfShape(const MatrixProduct& product, Plan& plan) const;
   void AdoptAlgorithm(const MatrixProduct& product, Plan& plan) const;
   void ChooseAlgorithm(Allocator& allocator, const MatrixProduct& product, Plan& plan);
   static Tensor Workspace(Allocator& allocator, const Plan& plan);
@@ -119,6 +142,7 @@ class MatrixProducts {
 
   const CudaContext& context_;
   const Fp32Products fp32_products_;
+  const ProductShapes shapes_;
   const ProductTrials trials_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;

@@ -84,8 +84,8 @@ class MatrixProductsTest : public testing::Test {
   const std::unique_ptr<CudaContext> context_ = CudaContext::Create(0).value();
   CudaAllocator allocator_{*context_};
   CudaKernels kernels_{*context_, allocator_};
-  MatrixProducts tried_{*context_, Fp32Products::kFp32, kAll};
-  MatrixProducts untried_{*context_, Fp32Products::kFp32, kNone};
+  MatrixProducts tried_{*context_, Fp32Products::kFp32, ProductShapes::kSame, kAll};
+  MatrixProducts untried_{*context_, Fp32Products::kFp32, ProductShapes::kSame, kNone};
 };
 
 TEST_F(MatrixProductsTest, TheFastestWithTheSameBitsIsTakenAndNoneWithOtherBits) {
@@ -156,14 +156,14 @@ TEST_F(MatrixProductsTest, AProductInPlaceIsAddedOnceAndTakesTheChoiceOfItsKind)
   apart.addend = Upload(start);
   tried_.Run(allocator_, apart);
   EXPECT_EQ(in_place(tried_, 80), expected);
-  MatrixProducts others(*context_, Fp32Products::kFp32, kAll);
+  MatrixProducts others(*context_, Fp32Products::kFp32, ProductShapes::kSame, kAll);
   others.Run(allocator_, With(Random(), Result()));
   EXPECT_EQ(in_place(others, 80), expected);
 }
 
 TEST_F(MatrixProductsTest, ResultsThatTellNothingPutTheTrialOff) {
   for (const float value : {0.0f, INFINITY}) {
-    MatrixProducts products(*context_, Fp32Products::kFp32,
+    MatrixProducts products(*context_, Fp32Products::kFp32, ProductShapes::kSame,
                             {.least_multiply_adds = 1, .most_calls = 3});
     MatrixProduct p = With(Random(), Result());
     const Tensor random = p.a;
@@ -178,7 +178,7 @@ TEST_F(MatrixProductsTest, ResultsThatTellNothingPutTheTrialOff) {
 }
 
 TEST_F(MatrixProductsTest, TrialsThatNeverTellEnd) {
-  MatrixProducts products(*context_, Fp32Products::kFp32,
+  MatrixProducts products(*context_, Fp32Products::kFp32, ProductShapes::kSame,
                           {.least_multiply_adds = 1, .most_calls = 2});
   const MatrixProduct p = With(Random(), Result());
   kernels_.Fill(p.a, 0);
@@ -200,7 +200,7 @@ TEST_F(MatrixProductsTest, TrialsBookNoMoreWorkspaceThanTheProduct) {
 }
 
 TEST_F(MatrixProductsTest, ProductsThatAreNotLargeAreNotTried) {
-  MatrixProducts products(*context_, Fp32Products::kFp32,
+  MatrixProducts products(*context_, Fp32Products::kFp32, ProductShapes::kSame,
                           {.least_multiply_adds = kM * kN * kK + 1});
   const MatrixProduct p = With(Random(), Result());
   for (int call = 0; call < 2; ++call) EXPECT_EQ(Percent(products, p), 100);
@@ -215,9 +215,9 @@ class BiasGradientsTest : public MatrixProductsTest {
     std::vector<double> dw, dbias;
     int64_t read;  // bytes of dy, by kernels of ours
   };
-  Gradients Compute(BiasGradients bias_gradients, DType dtype, DType gradient_dtype,
+  Gradients Compute(ProductShapes shapes, DType dtype, DType gradient_dtype,
                     Write write = Write::kOverwrite) {
-    CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, bias_gradients);
+    CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, shapes);
     const Tensor dy = Upload(dy_, dtype), x = Upload(x_, dtype);
     const Tensor dw = Upload(dw_, gradient_dtype), dbias = Upload(dbias_, gradient_dtype);
     context_->Synchronize();
@@ -246,7 +246,7 @@ class BiasGradientsTest : public MatrixProductsTest {
 };
 
 TEST_F(BiasGradientsTest, TheLibrarysAreTheSumsAndReadNothingMore) {
-  const Gradients found = Compute(BiasGradients::kLibrary, DType::kBF16, DType::kF32);
+  const Gradients found = Compute(ProductShapes::kSame, DType::kBF16, DType::kF32);
   EXPECT_EQ(found.read, 0);
   ExpectNear(expected_.dbias, found.dbias, 1e-5);
   ExpectNear(expected_.dw, found.dw, 1e-4);
@@ -254,7 +254,7 @@ TEST_F(BiasGradientsTest, TheLibrarysAreTheSumsAndReadNothingMore) {
 
 TEST_F(BiasGradientsTest, TheLibrarysAreAddedToWhatIsThere) {
   const Gradients found =
-      Compute(BiasGradients::kLibrary, DType::kBF16, DType::kF32, Write::kAccumulate);
+      Compute(ProductShapes::kSame, DType::kBF16, DType::kF32, Write::kAccumulate);
   EXPECT_EQ(found.read, 0);
   reference::Result dbias = expected_.dbias, dw = expected_.dw;
   dbias.Add(dbias_);
@@ -264,25 +264,24 @@ TEST_F(BiasGradientsTest, TheLibrarysAreAddedToWhatIsThere) {
 }
 
 TEST_F(BiasGradientsTest, TheOwnOrderStaysUnlessTheLibraryIsAskedFor) {
-  EXPECT_GT(Compute(BiasGradients::kOwnOrder, DType::kBF16, DType::kF32).read, 0);
+  EXPECT_GT(Compute(ProductShapes::kDivided, DType::kBF16, DType::kF32).read, 0);
   // In double for operands of fp32; and a sum of 16 bits is rounded once.
-  EXPECT_GT(Compute(BiasGradients::kLibrary, DType::kF32, DType::kF32).read, 0);
-  EXPECT_GT(Compute(BiasGradients::kLibrary, DType::kBF16, DType::kBF16, Write::kAccumulate).read,
-            0);
-  EXPECT_EQ(Compute(BiasGradients::kLibrary, DType::kBF16, DType::kBF16).read, 0);
+  EXPECT_GT(Compute(ProductShapes::kSame, DType::kF32, DType::kF32).read, 0);
+  EXPECT_GT(Compute(ProductShapes::kSame, DType::kBF16, DType::kBF16, Write::kAccumulate).read, 0);
+  EXPECT_EQ(Compute(ProductShapes::kSame, DType::kBF16, DType::kBF16).read, 0);
 }
 
 TEST_F(BiasGradientsTest, WhereCublasLtRefusesTheOwnSumsServe) {
-  const Gradients own = Compute(BiasGradients::kOwnOrder, DType::kBF16, DType::kF32);
+  const Gradients own = Compute(ProductShapes::kDivided, DType::kBF16, DType::kF32);
   const ScopedEnvironment none("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS", "0");
-  const Gradients found = Compute(BiasGradients::kLibrary, DType::kBF16, DType::kF32);
+  const Gradients found = Compute(ProductShapes::kSame, DType::kBF16, DType::kF32);
   EXPECT_EQ(found.dbias, own.dbias);
   EXPECT_EQ(found.dw, own.dw);
   EXPECT_GT(found.read, 0);
 }
 
 TEST_F(BiasGradientsTest, BothHalvesOfAnMlpSumBesideTheProduct) {
-  CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, BiasGradients::kLibrary);
+  CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, ProductShapes::kSame);
   const Tensor x = Upload(x_, DType::kBF16),
                dy = Upload(RandomArray({kRows, kIn}, 5), DType::kBF16);
   const Tensor pre = Upload(RandomArray({kRows, kOut}, 6), DType::kBF16);

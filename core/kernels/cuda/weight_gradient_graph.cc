@@ -17,6 +17,11 @@
 namespace lockstep::cuda {
 namespace {
 
+// Channels that engines read and write at a time. For other multiples of 2 cuDNN 9.19 has plans
+// too, whose results are wrong: all of them, for 8 channels in and 4 out (seen on an H200,
+// 2026-11-27).
+constexpr int64_t kChannelsAtATime = 8;
+
 // Numbers of the tensors of a graph, by which a call says where they lie.
 enum Uid : int64_t { kX = 1, kDy, kSums, kDw };
 
@@ -130,6 +135,12 @@ Chosen ChooseFor(const GraphDescriptor& graph) {
   throw StatusException(absl::UnimplementedError(reasons));
 }
 
+void CheckChannels(const WeightGradientShape& shape) {
+  if (shape.x.channels % kChannelsAtATime == 0 && shape.dy.channels % kChannelsAtATime == 0) return;
+  throw StatusException(
+      absl::UnimplementedError(absl::StrCat("channels come in multiples of ", kChannelsAtATime)));
+}
+
 std::string Described(const WeightGradientShape& shape) {
   return absl::StrCat("x [", shape.x.batch, ", ", shape.x.height, ", ", shape.x.width, ", ",
                       shape.x.channels, "] in ", Name(shape.dtype), ", ", shape.dy.channels,
@@ -191,6 +202,7 @@ const WeightGradientGraphs::Graph* WeightGradientGraphs::GraphOf(const WeightGra
   const cudnnHandle_t handle = cudnn_.handle();
   const int64_t start_nanos = NowNanos();
   try {
+    CheckChannels(shape);
     kept->second = std::make_unique<const Graph>(handle, shape);
     VLOG(1) << "weight gradient of " << Described(shape) << ": plan made in "
             << (NowNanos() - start_nanos) / 1'000'000 << " ms, workspace of "

@@ -30,7 +30,7 @@ class CudaRankDevice final : public RankDevice {
                  const MakeCommDevice& make_comm_device)
       : context_(std::move(context)),
         allocator_(*context_),
-        kernels_(*context_, allocator_, options.fp32_products, options.bias_gradients,
+        kernels_(*context_, allocator_, options.fp32_products, options.product_shapes,
                  options.attention),
         comm_device_(make_comm_device(*context_)) {}
 

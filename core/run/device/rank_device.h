@@ -11,10 +11,10 @@
 #include "core/comm/held_memory.h"
 #include "core/comm/nccl_reductions.h"
 #include "core/kernels/attention_kernels.h"
-#include "core/kernels/bias_gradients.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/options.h"
+#include "core/kernels/product_shapes.h"
 #include "core/run/device/gpu_places.h"
 #include "core/tensor/device.h"
 
@@ -50,7 +50,7 @@ class RankDevices {
   struct Options {
     std::chrono::nanoseconds timeout;  // of waits for other ranks
     Fp32Products fp32_products = Fp32Products::kFp32;
-    BiasGradients bias_gradients = BiasGradients::kOwnOrder;
+    ProductShapes product_shapes = ProductShapes::kDivided;
     AttentionKernels attention = AttentionKernels::kOwn;
     NcclReductions nccl_reductions = NcclReductions::kFast;
   };

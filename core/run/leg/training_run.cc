@@ -255,6 +255,7 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   LS_RETURN_IF_ERROR(CheckProbedPlaces(run.settings.probe, model));
   LS_RETURN_IF_ERROR(CheckTokens(model, *run.dataset, run.settings.cut.tokens));
   LS_RETURN_IF_ERROR(CheckLossRuns(model, run.settings.loss.rows));
+  run.experts = model.experts;
   run.parameters = model.ParameterCount();
   run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of

@@ -36,6 +36,7 @@ struct TrainingRun : RunDescription {
   std::string
       model_fingerprint;  // of what make_model makes (core/run/directory/model_fingerprint.h)
   std::shared_ptr<RunTensors> tensors;  // of the model
+  int64_t experts = 0;                  // of each of its layers that have any
   std::shared_ptr<const Sampler> sampler;
   std::shared_ptr<RankDevices> devices;
   int64_t ranks_here = 1;  // on this machine
