@@ -41,8 +41,15 @@ void CudaKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bi
   Span span(this);
   CHECK_EQ(x.shape()[-1], w.shape()[-1]);
   CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
-  const bool is_whole = convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y);
-  if (!is_whole) AddBias(y, bias, Tensor(), y);
+  if (convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y)) return;
+  if (y.dtype() == DType::kF32) return AddBias(y, bias, Tensor(), y);
+  // What it has left is rounded to 16 bits.
+  const Tensor wide_x = Workspace(x.shape()), wide_w = Workspace(w.shape());
+  const Tensor sums = Workspace(y.shape());
+  Cast(x, wide_x);
+  Cast(w, wide_w);
+  CHECK(convolutions_->Run(allocator_, Pass::kForward, window, wide_x, wide_w, Tensor(), sums));
+  AddBias(sums, bias, Tensor(), y);
 }
 
 void CudaKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,

@@ -82,5 +82,20 @@ TEST_F(LesserGpusTest, TheBiasIsAddedWhereCudnnDoesNotFuseIt) {
   }
 }
 
+// 257 is no bf16, 258 is.
+TEST_F(LesserGpusTest, ABiasOf16BitsIsAddedToSumsThatAreNotRounded) {
+  const auto narrow = [this](const Shape& shape, const std::vector<float>& values) {
+    const Tensor x = kernels_.Empty(shape, DType::kBF16);
+    kernels_.Cast(Upload(shape, values), x);
+    return x;
+  };
+  const Tensor x = narrow({1, 1, 1, 2}, {256, 1}), w = narrow({1, 1, 1, 2}, {1, 1});
+  const Tensor y = kernels_.Empty({1, 1, 1, 1}, DType::kBF16), wide = kernels_.Empty(y.shape());
+  const ScopedEnvironment less("LOCKSTEP_EMULATED_CUDNN_BIAS", "0");
+  kernels_.Convolution(x, w, narrow({1}, {1}), {.kernel = 1}, y);
+  kernels_.Cast(y, wide);
+  EXPECT_EQ(Download(wide), std::vector<float>{258});
+}
+
 }  // namespace
 }  // namespace lockstep
