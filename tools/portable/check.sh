@@ -26,7 +26,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")" && pwd)"
 # The tests that train on several ranks (strategies/testing/gpus_test.cc).
-readonly of_ranks='Presets*:Gpus*'
+readonly rank_tests='Presets*:Gpus*'
 readonly all_parts=(hardware tests presets curves benchmarks sanitizer)
 
 fail() {
@@ -95,16 +95,15 @@ record() {
 # in so many processes at a time, each with its share of the tests, since most of a test's time is the
 # CPU's, which computes what the GPU's results are compared with. Each writes files to a folder of its own.
 record_tests() {
-  local name="$1" shard
+  local name="$1" files shard
+  files="$(mktemp --directory --tmpdir lockstep-check.XXXXXX)" || fail "there is no room for the tests' files"
   for ((shard = 0; shard < jobs; ++shard)); do
-    (
-      files="$(mktemp --directory --tmpdir lockstep-check.XXXXXX)" || exit
-      record "${name}_${shard}" env TEST_TMPDIR="${files}" GTEST_TOTAL_SHARDS="${jobs}" \
-        GTEST_SHARD_INDEX="${shard}" "${@:2}"
-      rm -rf "${files}"
-    ) &
+    mkdir "${files}/${shard}" || fail "there is no room for the tests' files"
+    record "${name}_${shard}" env TEST_TMPDIR="${files}/${shard}" GTEST_TOTAL_SHARDS="${jobs}" \
+      GTEST_SHARD_INDEX="${shard}" "${@:2}" &
   done
   wait
+  rm -rf "${files}"
 }
 
 # note WORDS...: what a reader of the summary should know.
@@ -130,7 +129,7 @@ count_gpus() {
 }
 
 tests() {
-  local filter="${tests}-${of_ranks}" gpus
+  local filter="${tests}-${rank_tests}" gpus
   gpus="$(count_gpus)"
   if ((gpus < 2)); then
     note "the tests of NCCL take two GPUs, and are left out: this machine has ${gpus}"
@@ -141,7 +140,7 @@ tests() {
 
 presets() {
   local gpus visible="${CUDA_VISIBLE_DEVICES:-0}"
-  local presets=("${root}/run" lockstep gpu_tests --gtest_filter="${of_ranks}")
+  local presets=("${root}/run" lockstep gpu_tests --gtest_filter="${rank_tests}")
   gpus="$(count_gpus)"
   record_tests presets_shared env CUDA_VISIBLE_DEVICES="${visible%%,*}" LOCKSTEP_TEST_GPUS=shared "${presets[@]}"
   if ((gpus < 4)); then
@@ -176,7 +175,7 @@ sanitizer() {
       racecheck) options+=(--kernel-regex kns=lockstep) ;;
     esac
     record_tests "${tool}" "${program}" "${options[@]}" "${root}/run" lockstep gpu_tests \
-      --gtest_filter="${tests}-${of_ranks}:Nccl*"
+      --gtest_filter="${tests}-${rank_tests}:Nccl*"
   done
 }
 
