@@ -137,7 +137,7 @@ struct Settings {
   AttentionKernels attention() const {
     return cut.tokens == 1 && cut.features == 1 ? precision.attention : AttentionKernels::kOwn;
   }
-  // Whether libraries may order the sums of products by their shape, in a model of so many experts.
+  // Whether libraries may order the sums of products by their shape; `experts`: of the model.
   ProductShapes product_shapes(int64_t experts) const {
     return cut.tokens == 1 && cut.features == 1 && experts == 0 ? ProductShapes::kSame
                                                                 : ProductShapes::kDivided;

@@ -50,7 +50,7 @@ double HostTime(const CudaContext& context, const std::function<void()>& call) {
 absl::StatusOr<GpuLimits> MeasureGpuLimits() try {
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<CudaContext> context, CudaContext::Create(0));
   CudaAllocator allocator(*context);
-  CudaKernels kernels(*context, allocator);
+  CudaKernels kernels(*context, allocator, Fp32Products::kFp32, ProductShapes::kSame);
   GpuLimits limits;
   {
     constexpr int64_t n = 8192;

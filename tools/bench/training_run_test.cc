@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/single/single.h"
+#include "tools/bench/random_data.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,19 @@ TEST(MeasureInTurnTest, CallsARoundWhatTheCallerDoes) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(said, HasSubstr("bench: beside 3 others\n"));
+}
+
+// The configured data have 2^40 samples, these 2^20: a sampler of the others would draw what there
+// is not.
+TEST(MeasureInTurnTest, TrainsOnAnotherDataset) {
+  TrainingWorkload workload = SmallGptWorkload();
+  workload.dataset = RandomTokens(16, 64);
+  Contender ours = {.strategy = SingleStrategy(), .threads = 1};
+  ::testing::internal::CaptureStderr();
+  const absl::Status status = MeasureInTurn(workload, {.steps = 1}, absl::MakeSpan(&ours, 1));
+  ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_GT(ours.best.gflops, 0);
 }
 
 TEST(MeasureInTurnTest, RefusesNoRoundAndNoStep) {

@@ -514,6 +514,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
   std::string problem = lockstep::emulation::JudgeShapes(*operation, *a, *b, *c, *d);
   if (problem.empty()) problem = lockstep::emulation::JudgeEpilogue(*operation, *d);
   if (!problem.empty()) return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, problem);
+  // An H200 refuses results of one row (of column-major matrices) by an algorithm for many.
+  if (d->rows == 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   result->workspaceSize = algo->data[kWorkspaceBytes];
   result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;

@@ -1,7 +1,9 @@
 // What cuBLASLt and cuDNN on emulated GPUs refuse: combinations of types, layouts and alignments
 // that their documentation does not have.
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -96,6 +98,61 @@ Outcome ProductOfOnes(const Product& p) {
   return {status, gpu.Read(c, 1)[0], gpu.Read(workspace, 1)[0], gpu.Read(bias, kN)[kN - 1]};
 }
 
+// The first element of [rows, 2] x [2, 8] in bf16, 256 + 1, to which a 1 is added: C, where D is or
+// elsewhere, or a bias.
+float SumOfBf16(const Gpu& gpu, uint64_t rows, bool in_place, bool has_bias) {
+  constexpr uint16_t k256 = 0x4380, kOne = 0x3f80;  // in bf16
+  constexpr uint64_t kK = 8, kN = 8;
+  const auto upload = [&](const std::vector<uint16_t>& values) {
+    void* const memory = gpu.Floats(static_cast<int64_t>(values.size() / 2));
+    cudaMemcpyAsync(memory, values.data(), values.size() * 2, cudaMemcpyHostToDevice, gpu.stream());
+    cudaStreamSynchronize(gpu.stream());
+    return memory;
+  };
+  // Two of the inner dimension's elements count.
+  std::vector<uint16_t> first(rows * kK, 0), second(kK * kN, kOne);
+  std::fill_n(first.begin(), rows, k256);
+  std::fill_n(first.begin() + static_cast<int64_t>(rows), rows, kOne);
+  void *const a = upload(first), *const b = upload(second);
+  void* const c = upload(std::vector<uint16_t>(rows * kN, kOne));
+  void* const d = in_place ? c : upload(std::vector<uint16_t>(rows * kN, 0));
+  void* const bias = upload(std::vector<uint16_t>(rows, kOne));
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t layouts[3] = {};
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublasLtCreate(&handle);
+  cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  const auto epilogue = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                 sizeof(epilogue));
+  cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+  cublasLtMatrixLayoutCreate(&layouts[0], CUDA_R_16BF, rows, kK, static_cast<int64_t>(rows));
+  cublasLtMatrixLayoutCreate(&layouts[1], CUDA_R_16BF, kK, kN, kK);
+  cublasLtMatrixLayoutCreate(&layouts[2], CUDA_R_16BF, rows, kN, static_cast<int64_t>(rows));
+  cublasLtMatmulPreferenceCreate(&preference);
+  cublasLtMatmulHeuristicResult_t chosen = {};
+  int found = 0;
+  EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(handle, operation, layouts[0], layouts[1], layouts[2],
+                                           layouts[2], preference, 1, &chosen, &found),
+            CUBLAS_STATUS_SUCCESS);
+  const float one = 1, beta = has_bias ? 0 : 1;
+  EXPECT_EQ(cublasLtMatmul(handle, operation, &one, a, layouts[0], b, layouts[1], &beta, c,
+                           layouts[2], d, layouts[2], &chosen.algo, nullptr, 0, gpu.stream()),
+            CUBLAS_STATUS_SUCCESS);
+  uint16_t element = 0;
+  cudaMemcpyAsync(&element, d, sizeof(element), cudaMemcpyDeviceToHost, gpu.stream());
+  cudaStreamSynchronize(gpu.stream());
+  cublasLtMatmulPreferenceDestroy(preference);
+  for (cublasLtMatrixLayout_t layout : layouts) cublasLtMatrixLayoutDestroy(layout);
+  cublasLtMatmulDescDestroy(operation);
+  cublasLtDestroy(handle);
+  const uint32_t bits = uint32_t{element} << 16;
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 TEST_F(LibrariesTest, AProduct) { EXPECT_EQ(ProductOfOnes({}).element, 16); }
 
 TEST_F(LibrariesTest, BiasGradientsAreSumsOverTheInnerDimension) {
@@ -115,6 +172,21 @@ TEST_F(LibrariesTest, AWorkspaceIsLeftAsNan) {
 
 TEST_F(LibrariesTest, AWrongBetaReadsNan) {
   EXPECT_THAT(ProductOfOnes({.beta = 1}).element, testing::IsNan());
+}
+
+// Sums of 257, which bf16 does not hold. Columns of four elements are not aligned.
+TEST_F(LibrariesTest, WhatIsAddedInPlaceOrBesideUnalignedColumnsIsAddedToRoundedSums) {
+  const Gpu gpu;
+  for (const bool is_aligned : {true, false}) {
+    for (const bool in_place : {true, false}) {
+      for (const bool has_bias : {true, false}) {
+        const float sum = SumOfBf16(gpu, is_aligned ? 8 : 4, in_place, has_bias);
+        // 257 + 1 is 258; rounded to 256 first, it is 257, which is rounded to 256.
+        const bool rounds = has_bias ? !is_aligned : in_place;
+        EXPECT_EQ(sum, rounds ? 256 : 258) << is_aligned << in_place << has_bias;
+      }
+    }
+  }
 }
 
 TEST_F(LibrariesTest, ALeadingDimensionThatReadsBehindTheMatrix) {

@@ -41,7 +41,7 @@ void CudaKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
   const int64_t in = w.shape()[1], out = w.shape()[0];
   CHECK_EQ(x.shape()[-1], in);
   const bool in_place = residual.defined() && residual.raw() == y.raw();
-  if ((bias.defined() && !MatrixProducts::AddsBiasToSums(x.dtype(), out, in)) ||
+  if ((bias.defined() && !MatrixProducts::AddsBiasToSums(y.dtype(), out, in)) ||
       (in_place && y.dtype() != DType::kF32)) {
     const Tensor sums = Workspace(y.shape());
     Linear(x, w, Tensor(), Tensor(), sums);

@@ -115,7 +115,7 @@ Layout LayoutOf(DType dtype, int64_t rows, int64_t columns) {
 // cuBLASLt's matrices are column-major: row-major ones are their transposes to it, so it computes
 // c^T[n, m] = op(b)^T op(a)^T. A stays for its first operand here, our b.
 struct Layouts {
-  // For the product if it had so many rows and columns.
+  // As if the result were [m, n].
   Layouts(const MatrixProduct& p, int64_t m, int64_t n)
       : a(p.transpose_b == Transpose::kYes ? LayoutOf(p.b.dtype(), p.k, n)
                                            : LayoutOf(p.b.dtype(), n, p.k)),
@@ -126,12 +126,12 @@ struct Layouts {
   Layout a, b, c;
 };
 
-// The rows and columns for which an algorithm is chosen, of matrices in which rows are aligned as
-// rows of so many elements are.
-int64_t UsualLike(int64_t elements) {
-  constexpr int64_t kUsual = 1024, kVector = 8;
-  const int64_t beyond = elements % kVector;
-  return kUsual + (beyond & -beyond);
+// The extent for which an algorithm is chosen that serves all extents: as divisible by powers of
+// two up to 8 as this one, since rows of so many elements are aligned alike.
+int64_t RepresentativeExtent(int64_t extent) {
+  constexpr int64_t kLarge = 1024, kVector = 8;
+  const int64_t beyond = extent % kVector;
+  return kLarge + (beyond & -beyond);
 }
 
 }  // namespace
@@ -227,34 +227,39 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     plan->Prefer(attribute, static_cast<uint32_t>(kAlignment));
   }
-  if (shapes_ == ProductShapes::kDivided) AddUsualAlgorithm(p, *plan);
+  if (shapes_ == ProductShapes::kDivided) AddAlgorithmForAllShapes(p, *plan);
   AddAlgorithmsOfShape(p, *plan);
   if (plan->algorithms.size() > 1) plan->calls_to_try = trials_.most_calls;
   kept = std::move(plan);
   return *kept;
 }
 
-void MatrixProducts::AddUsualAlgorithm(const MatrixProduct& p, Plan& plan) const {
+void MatrixProducts::AddAlgorithmForAllShapes(const MatrixProduct& p, Plan& plan) {
   // Rows of c and of b have n elements, those of a that is turned m.
-  const int64_t m = UsualLike(p.transpose_a == Transpose::kYes ? p.m : 0), n = UsualLike(p.n);
+  const int64_t m = RepresentativeExtent(p.transpose_a == Transpose::kYes ? p.m : 0),
+                n = RepresentativeExtent(p.n);
   plan.SetReductions(CUBLASLT_REDUCTION_SCHEME_NONE);
   if (p.pre.defined()) plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, n);
   const auto offers = plan.Offers(handle_, Layouts(p, m, n), 1);
   if (p.pre.defined()) plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   plan.SetReductions(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  for (const auto& usual : offers) {
-    if (usual.state != CUBLAS_STATUS_SUCCESS) continue;
+  for (const auto& offer : offers) {
+    if (offer.state != CUBLAS_STATUS_SUCCESS) continue;
     cublasLtMatmulHeuristicResult_t here = {};
     const Layouts& own = plan.layouts;
     const cublasStatus_t status =
         cublasLtMatmulAlgoCheck(handle_, plan.operation, own.a.get(), own.b.get(), own.c.get(),
-                                own.c.get(), &usual.algo, &here);
+                                own.c.get(), &offer.algo, &here);
     if (status != CUBLAS_STATUS_SUCCESS || here.workspaceSize > kWorkspaceBytes) continue;
-    here.algo = usual.algo;
+    here.algo = offer.algo;
     plan.algorithms.push_back(here);
     plan.workspace_bytes = here.workspaceSize;
   }
-  if (plan.algorithms.empty()) VLOG(1) << Describe(p) << ": the bits depend on this shape";
+  LOG_IF(WARNING, plan.algorithms.empty() && !has_told_)
+      << "a rank that has some rows or columns of a product may have other bits than one that has "
+         "all, where cuBLASLt's algorithm for all shapes does not serve; the first such: "
+      << Describe(p);
+  has_told_ |= plan.algorithms.empty();
 }
 
 void MatrixProducts::AddAlgorithmsOfShape(const MatrixProduct& p, Plan& plan) const {
@@ -355,6 +360,7 @@ void MatrixProducts::AdoptAlgorithm(const MatrixProduct& p, Plan& plan) const {
   const auto found = plans_.find(KeyOf(p, false));
   if (p.addend.raw() != p.c.raw() || found == plans_.end() || !found->second->has_tried) return;
   plan.algorithms = found->second->algorithms;
+  plan.workspace_bytes = found->second->workspace_bytes;
   plan.chosen = found->second->chosen;
   plan.calls_to_try = 0;
 }

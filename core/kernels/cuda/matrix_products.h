@@ -57,7 +57,7 @@ struct ProductTrials {
 // Matrix products by cuBLASLt, added up in fp32 whatever the operands are stored in, rounded once:
 // what cuBLASLt would round more often, callers add by kernels of their own. On an H200 cuBLASLt
 // 13.1 rounds sums to 16 bits before it adds a bias where rows are not aligned (AddsBiasToSums),
-// and before it adds what it replaces (`addend` that is c). An addend elsewhere, it adds to the
+// and before it adds what it replaces (`addend` that is c). An addend that is not c is added to the
 // sums. What it finds out about a product is kept for the next of the same kind.
 //
 // Divided shapes (ProductShapes). An element has the bits that its row and its column give it,
@@ -65,8 +65,9 @@ struct ProductTrials {
 // shape, and another algorithm may add up in another order. So products of all shapes take the
 // algorithm that it has for results of 1024 x 1024 and sums in one piece: one for each inner
 // dimension, dtypes, transposes, epilogue and alignment of rows. That an algorithm has one order
-// for all shapes is not documented; PartsOfProductsTest (cuda_kernels_test.cc) tries it. Where the
-// algorithm does not serve a shape, as where a result has one column, the heuristic's own does.
+// for all shapes is not documented; PartsOfProductsTest (cuda_kernels_test.cc) tries it. Where it
+// does not serve, as where a result has one column (n = 1), the heuristic's own for the shape does,
+// and the log says so once.
 //
 // Candidates. cuBLASLt's heuristic estimates which of its algorithms is the fastest. The first call
 // of a large product (ProductTrials) times some of them on its own operands, on the rank's stream,
@@ -131,7 +132,7 @@ class MatrixProducts {
   static Key KeyOf(const MatrixProduct& product, bool has_addend);
   Plan& PlanOf(const MatrixProduct& product);
   // Adds the algorithm that the product has whatever its rows and columns.
-  void AddUsualAlgorithm(const MatrixProduct& product, Plan& plan) const;
+  void AddAlgorithmForAllShapes(const MatrixProduct& product, Plan& plan);
   // Adds those that cuBLASLt offers for its shape: if it is large, or has no other.
   void AddAlgorithmsOfShape(const MatrixProduct& product, Plan& plan) const;
   void AdoptAlgorithm(const MatrixProduct& product, Plan& plan) const;
@@ -146,6 +147,7 @@ class MatrixProducts {
   const ProductTrials trials_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  bool has_told_ = false;
 };
 
 }  // namespace lockstep::cuda

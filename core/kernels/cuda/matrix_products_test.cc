@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/autograd/testing/arrays.h"
+#include "core/base/testing/captured_log.h"
 #include "core/base/testing/scoped_environment.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
@@ -19,6 +20,7 @@
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/reference.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -159,6 +161,39 @@ TEST_F(MatrixProductsTest, AProductInPlaceIsAddedOnceAndTakesTheChoiceOfItsKind)
   MatrixProducts others(*context_, Fp32Products::kFp32, ProductShapes::kSame, kAll);
   others.Run(allocator_, With(Random(), Result()));
   EXPECT_EQ(in_place(others, 80), expected);
+}
+
+// The heuristic's algorithms for 24 x 16 begin sums where those for all shapes do, and those for
+// 24 x 24 elsewhere: none of these has the bits.
+TEST_F(MatrixProductsTest, OfDividedShapesTheBitsAreThoseOfAllShapes) {
+  MatrixProducts products(*context_, Fp32Products::kFp32, ProductShapes::kDivided, kAll);
+  const MatrixProduct alike = With(Random(), Result());
+  products.Run(allocator_, alike);
+  EXPECT_EQ(Percent(products, alike), 80);
+  MatrixProduct other = Random();
+  other.n = kM;
+  other.b = Upload(RandomArray({kK, kM}, 2));
+  other.c = kernels_.Empty({kM, kM});
+  products.Run(allocator_, other);
+  EXPECT_EQ(Percent(products, other), 100);
+  const std::vector<double> found = Values(other.c);
+  untried_.Run(allocator_, other);
+  EXPECT_NE(Values(other.c), found) << "of the shape";
+}
+
+TEST_F(MatrixProductsTest, WhereAllShapesHaveNoAlgorithmThatServesTheLogSaysSoOnce) {
+  MatrixProducts products(*context_, Fp32Products::kFp32, ProductShapes::kDivided, kNone);
+  const CapturedLog log;
+  for (const int64_t m : {kM, kM / 2}) {
+    products.Run(allocator_, {.m = m,
+                              .n = 1,
+                              .k = kK,
+                              .a = Upload(RandomArray({m, kK}, 1)),
+                              .b = Upload(RandomArray({kK, 1}, 2)),
+                              .c = kernels_.Empty({m, 1})});
+  }
+  EXPECT_THAT(log.lines(),
+              testing::Contains(testing::HasSubstr("has some rows or columns")).Times(1));
 }
 
 TEST_F(MatrixProductsTest, ResultsThatTellNothingPutTheTrialOff) {

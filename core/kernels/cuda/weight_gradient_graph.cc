@@ -17,9 +17,8 @@
 namespace lockstep::cuda {
 namespace {
 
-// Channels that engines read and write at a time. For other multiples of 2 cuDNN 9.19 has plans
-// too, whose results are wrong: all of them, for 8 channels in and 4 out (seen on an H200,
-// 2026-11-27).
+// Channels that engines read and write at a time. cuDNN 9.19 has plans for other multiples of 2
+// too: for 8 channels in and 4 out every element was wrong (seen on an H200, 2026-11-27).
 constexpr int64_t kChannelsAtATime = 8;
 
 // Numbers of the tensors of a graph, by which a call says where they lie.
@@ -210,7 +209,7 @@ const WeightGradientGraphs::Graph* WeightGradientGraphs::GraphOf(const WeightGra
   } catch (const StatusException& refused) {
     LOG_IF(WARNING, !has_told_)
         << "gradients of convolutions' weights are computed from copies in fp32 where cuDNN has no "
-           "plan for 16-bit operands and sums in fp32; the first such: "
+           "plan that serves for 16-bit operands and sums in fp32; the first such: "
         << Described(shape) << ": " << refused.status().message();
     has_told_ = true;
   }

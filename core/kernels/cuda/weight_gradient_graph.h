@@ -64,7 +64,7 @@ class WeightGradientGraphs {
   WeightGradientGraphs& operator=(const WeightGradientGraphs&) = delete;
 
   // Queues the gradient, which overwrites dw, and returns true; or returns false, and the caller
-  // computes, where cuDNN has no plan for the shape, which is logged for the first such shape. The
+  // computes, where cuDNN has no plan that serves, which is logged for the first such shape. The
   // tensors are those of WeightGradientShape. Workspace comes from the allocator.
   [[nodiscard]] bool Run(Allocator& allocator, const Window& window, const Tensor& x,
                          const Tensor& dy, const Tensor& dw);

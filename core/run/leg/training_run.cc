@@ -191,6 +191,9 @@ absl::Status MakeSampler(TrainingRun& run) {
 }  // namespace
 
 absl::Status ReplaceDataset(TrainingRun& run, std::shared_ptr<const Dataset> dataset) {
+  if (run.next != nullptr) {
+    return absl::InvalidArgumentError("the dataset of a run with legs cannot be replaced");
+  }
   run.dataset = std::move(dataset);
   return MakeSampler(run);
 }

@@ -36,7 +36,7 @@ struct TrainingRun : RunDescription {
   std::string
       model_fingerprint;  // of what make_model makes (core/run/directory/model_fingerprint.h)
   std::shared_ptr<RunTensors> tensors;  // of the model
-  int64_t experts = 0;                  // of each of its layers that have any
+  int64_t experts = 0;                  // of a layer of the model; 0: it has none
   std::shared_ptr<const Sampler> sampler;
   std::shared_ptr<RankDevices> devices;
   int64_t ranks_here = 1;  // on this machine
@@ -74,8 +74,9 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      const ModelFactory& make_model, RanksHere here = {},
                                      ConfigRecord* record = nullptr);
 
-// Trains a run that has not begun on other data, in place of what its configuration names: of the
-// same shapes. InvalidArgument where they cannot be sampled as the run asks.
+// Gives a run that has not begun another dataset of the same shapes, and a sampler of it. Keys and
+// steps stay those of the configured data. InvalidArgument for runs with legs, and where the
+// dataset cannot be sampled as the run asks.
 absl::Status ReplaceDataset(TrainingRun& run, std::shared_ptr<const Dataset> dataset);
 
 // Refuses a run of more ranks than the threads of this machine should carry.
