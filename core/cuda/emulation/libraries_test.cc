@@ -21,6 +21,69 @@ namespace {
 
 using LibrariesTest = EmulationTest;
 
+// A product of two matrices and a result, as cuBLASLt is told of it.
+class Description {
+ public:
+  struct Matrix {
+    cudaDataType type;
+    uint64_t rows, columns;
+    int64_t leading;
+  };
+  Description(cublasComputeType_t compute, const Matrix (&matrices)[3]) {
+    cublasLtCreate(&handle_);
+    cublasLtMatmulDescCreate(&operation_, compute, CUDA_R_32F);
+    for (int i = 0; i < 3; ++i) {
+      const auto& [type, rows, columns, leading] = matrices[i];
+      cublasLtMatrixLayoutCreate(&layouts_[i], type, rows, columns, leading);
+    }
+    cublasLtMatmulPreferenceCreate(&preference_);
+  }
+  ~Description() {
+    cublasLtMatmulPreferenceDestroy(preference_);
+    for (cublasLtMatrixLayout_t layout : layouts_) cublasLtMatrixLayoutDestroy(layout);
+    cublasLtMatmulDescDestroy(operation_);
+    cublasLtDestroy(handle_);
+  }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+
+  template <typename T>
+  void Set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    EXPECT_EQ(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof(value)),
+              CUBLAS_STATUS_SUCCESS);
+  }
+  template <typename T>
+  void Prefer(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+    EXPECT_EQ(cublasLtMatmulPreferenceSetAttribute(preference_, attribute, &value, sizeof(value)),
+              CUBLAS_STATUS_SUCCESS);
+  }
+  // At most `most` of what the heuristic has, with its answer.
+  std::pair<cublasStatus_t, std::vector<cublasLtMatmulHeuristicResult_t>> Offered(int most) {
+    std::vector<cublasLtMatmulHeuristicResult_t> offered(static_cast<size_t>(most));
+    int found = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_, operation_, layouts_[0], layouts_[1], layouts_[2],
+                                       layouts_[2], preference_, most, offered.data(), &found);
+    offered.resize(static_cast<size_t>(found));
+    return {status, offered};
+  }
+  // D = A B + beta C
+  cublasStatus_t Multiply(const void* a, const void* b, float beta, const void* c, void* d,
+                          const cublasLtMatmulHeuristicResult_t& chosen, void* workspace,
+                          size_t workspace_bytes, cudaStream_t stream) {
+    const float one = 1;
+    return cublasLtMatmul(handle_, operation_, &one, a, layouts_[0], b, layouts_[1], &beta, c,
+                          layouts_[2], d, layouts_[2], &chosen.algo, workspace, workspace_bytes,
+                          stream);
+  }
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t layouts_[3] = {};
+  cublasLtMatmulPreference_t preference_ = nullptr;
+};
+
 // A product of two matrices of ones, [m, k] and [k, n], and what can be wrong with it. The memory
 // is that of fp32, whatever the types.
 struct Product {
@@ -56,44 +119,24 @@ Outcome ProductOfOnes(const Product& p) {
   FillElements(gpu.stream(), a, kM * kK + p.offset, 1);
   FillElements(gpu.stream(), b, kK * kN, p.factor);
   FillElements(gpu.stream(), workspace, kWorkspaceBytes / 4, 1);
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t layouts[3] = {};
-  cublasLtMatmulPreference_t preference = nullptr;
-  cublasLtCreate(&handle);
-  cublasLtMatmulDescCreate(&operation, p.compute, CUDA_R_32F);
-  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
-    EXPECT_EQ(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
-              CUBLAS_STATUS_SUCCESS);
-  };
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
-  set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.has_bias ? static_cast<const void*>(bias) : nullptr);
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.has_aux ? static_cast<void*>(b) : nullptr);
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux_leading);
-  cublasLtMatrixLayoutCreate(&layouts[0], p.a, kM, kK, p.leading);
-  cublasLtMatrixLayoutCreate(&layouts[1], p.b, static_cast<uint64_t>(p.inner), kN, kK);
-  cublasLtMatrixLayoutCreate(&layouts[2], p.d, kM, kN, kM);
-  cublasLtMatmulPreferenceCreate(&preference);
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                       &kWorkspaceBytes, sizeof(kWorkspaceBytes));
-  cublasLtMatmulHeuristicResult_t chosen = {};
-  int found = 0;
-  cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, operation, layouts[0], layouts[1], layouts[2],
-                                     layouts[2], preference, 1, &chosen, &found);
+  Description product(
+      p.compute,
+      {{p.a, kM, kK, p.leading}, {p.b, static_cast<uint64_t>(p.inner), kN, kK}, {p.d, kM, kN, kM}});
+  product.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+  product.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+              p.has_bias ? static_cast<const void*>(bias) : nullptr);
+  product.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+              p.has_aux ? static_cast<void*>(b) : nullptr);
+  product.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux_leading);
+  product.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  auto [status, offered] = product.Offered(1);
   if (status == CUBLAS_STATUS_SUCCESS) {
-    const float one = 1;
-    if (p.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias + p.bias_offset);
+    if (p.has_bias) product.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias + p.bias_offset);
     cudaSetDevice(p.device);
-    status = cublasLtMatmul(handle, operation, &one, a + p.offset, layouts[0], b, layouts[1],
-                            &p.beta, c, layouts[2], c, layouts[2], &chosen.algo, workspace,
-                            p.workspace_bytes, gpu.stream());
+    status = product.Multiply(a + p.offset, b, p.beta, c, c, offered.at(0), workspace,
+                              p.workspace_bytes, gpu.stream());
     cudaSetDevice(0);
   }
-  cublasLtMatmulPreferenceDestroy(preference);
-  for (cublasLtMatrixLayout_t layout : layouts) cublasLtMatrixLayoutDestroy(layout);
-  cublasLtMatmulDescDestroy(operation);
-  cublasLtDestroy(handle);
   if (status != CUBLAS_STATUS_SUCCESS) return {status, 0, 0, 0};
   return {status, gpu.Read(c, 1)[0], gpu.Read(workspace, 1)[0], gpu.Read(bias, kN)[kN - 1]};
 }
@@ -117,36 +160,20 @@ float SumOfBf16(const Gpu& gpu, uint64_t rows, bool in_place, bool has_bias) {
   void* const c = upload(std::vector<uint16_t>(rows * kN, kOne));
   void* const d = in_place ? c : upload(std::vector<uint16_t>(rows * kN, 0));
   void* const bias = upload(std::vector<uint16_t>(rows, kOne));
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t layouts[3] = {};
-  cublasLtMatmulPreference_t preference = nullptr;
-  cublasLtCreate(&handle);
-  cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  const auto epilogue = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-  cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                 sizeof(epilogue));
-  cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
-  cublasLtMatrixLayoutCreate(&layouts[0], CUDA_R_16BF, rows, kK, static_cast<int64_t>(rows));
-  cublasLtMatrixLayoutCreate(&layouts[1], CUDA_R_16BF, kK, kN, kK);
-  cublasLtMatrixLayoutCreate(&layouts[2], CUDA_R_16BF, rows, kN, static_cast<int64_t>(rows));
-  cublasLtMatmulPreferenceCreate(&preference);
-  cublasLtMatmulHeuristicResult_t chosen = {};
-  int found = 0;
-  EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(handle, operation, layouts[0], layouts[1], layouts[2],
-                                           layouts[2], preference, 1, &chosen, &found),
-            CUBLAS_STATUS_SUCCESS);
-  const float one = 1, beta = has_bias ? 0 : 1;
-  EXPECT_EQ(cublasLtMatmul(handle, operation, &one, a, layouts[0], b, layouts[1], &beta, c,
-                           layouts[2], d, layouts[2], &chosen.algo, nullptr, 0, gpu.stream()),
+  const auto leading = static_cast<int64_t>(rows);
+  Description product(CUBLAS_COMPUTE_32F, {{CUDA_R_16BF, rows, kK, leading},
+                                           {CUDA_R_16BF, kK, kN, kK},
+                                           {CUDA_R_16BF, rows, kN, leading}});
+  product.Set(CUBLASLT_MATMUL_DESC_EPILOGUE,
+              has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+  product.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias));
+  const auto [status, offered] = product.Offered(1);
+  EXPECT_EQ(status, CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(product.Multiply(a, b, has_bias ? 0 : 1, c, d, offered.at(0), nullptr, 0, gpu.stream()),
             CUBLAS_STATUS_SUCCESS);
   uint16_t element = 0;
   cudaMemcpyAsync(&element, d, sizeof(element), cudaMemcpyDeviceToHost, gpu.stream());
   cudaStreamSynchronize(gpu.stream());
-  cublasLtMatmulPreferenceDestroy(preference);
-  for (cublasLtMatrixLayout_t layout : layouts) cublasLtMatrixLayoutDestroy(layout);
-  cublasLtMatmulDescDestroy(operation);
-  cublasLtDestroy(handle);
   const uint32_t bits = uint32_t{element} << 16;
   float value = 0;
   std::memcpy(&value, &bits, sizeof(value));
@@ -272,13 +299,7 @@ INSTANTIATE_TEST_SUITE_P(
 class CandidatesTest : public EmulationTest {
  protected:
   CandidatesTest() {
-    cublasLtCreate(&handle_);
-    cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    cublasLtMatrixLayoutCreate(&layouts_[0], CUDA_R_32F, kM, kK, kM);
-    cublasLtMatrixLayoutCreate(&layouts_[1], CUDA_R_32F, kK, kN, kK);
-    cublasLtMatrixLayoutCreate(&layouts_[2], CUDA_R_32F, kM, kN, kM);
-    cublasLtMatmulPreferenceCreate(&preference_);
-    Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
     uint32_t seed = 1;
     for (float& value : values_) {
       seed = seed * 1664525u + 1013904223u;
@@ -289,30 +310,17 @@ class CandidatesTest : public EmulationTest {
     cudaMemcpyAsync(b_, values_.data(), kK * kN * sizeof(float), cudaMemcpyHostToDevice,
                     gpu_.stream());
   }
-  ~CandidatesTest() override {
-    cublasLtMatmulPreferenceDestroy(preference_);
-    for (cublasLtMatrixLayout_t layout : layouts_) cublasLtMatrixLayoutDestroy(layout);
-    cublasLtMatmulDescDestroy(operation_);
-    cublasLtDestroy(handle_);
-  }
 
   std::vector<cublasLtMatmulHeuristicResult_t> Offered(uint32_t schemes, int wanted = 20) {
-    Prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
-    std::vector<cublasLtMatmulHeuristicResult_t> offered(static_cast<size_t>(wanted));
-    int found = 0;
-    EXPECT_EQ(
-        cublasLtMatmulAlgoGetHeuristic(handle_, operation_, layouts_[0], layouts_[1], layouts_[2],
-                                       layouts_[2], preference_, wanted, offered.data(), &found),
-        CUBLAS_STATUS_SUCCESS);
-    offered.resize(static_cast<size_t>(found));
+    product_.Prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+    const auto [status, offered] = product_.Offered(wanted);
+    EXPECT_EQ(status, CUBLAS_STATUS_SUCCESS);
     return offered;
   }
   // The product, added to `beta` times what the last one left.
   std::vector<float> Run(const cublasLtMatmulHeuristicResult_t& candidate, float beta = 0) {
-    const float one = 1;
-    EXPECT_EQ(cublasLtMatmul(handle_, operation_, &one, a_, layouts_[0], b_, layouts_[1], &beta, c_,
-                             layouts_[2], c_, layouts_[2], &candidate.algo, workspace_,
-                             kWorkspaceBytes, gpu_.stream()),
+    EXPECT_EQ(product_.Multiply(a_, b_, beta, c_, c_, candidate, workspace_, kWorkspaceBytes,
+                                gpu_.stream()),
               CUBLAS_STATUS_SUCCESS);
     return gpu_.Read(c_, kM * kN);
   }
@@ -340,20 +348,13 @@ class CandidatesTest : public EmulationTest {
   static constexpr int64_t kM = 8, kN = 4, kK = 96;
   static constexpr uint64_t kWorkspaceBytes = 1 << 16;
 
-  template <typename T>
-  void Prefer(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-    EXPECT_EQ(cublasLtMatmulPreferenceSetAttribute(preference_, attribute, &value, sizeof(value)),
-              CUBLAS_STATUS_SUCCESS);
-  }
-
   const Gpu gpu_;
   std::vector<float> values_ = std::vector<float>(kM * kK);
   float *const a_ = gpu_.Floats(kM * kK), *const b_ = gpu_.Floats(kK * kN);
   float *const c_ = gpu_.Floats(kM * kN), *const workspace_ = gpu_.Floats(kWorkspaceBytes / 4);
-  cublasLtHandle_t handle_ = nullptr;
-  cublasLtMatmulDesc_t operation_ = nullptr;
-  cublasLtMatrixLayout_t layouts_[3] = {};
-  cublasLtMatmulPreference_t preference_ = nullptr;
+  Description product_{
+      CUBLAS_COMPUTE_32F,
+      {{CUDA_R_32F, kM, kK, kM}, {CUDA_R_32F, kK, kN, kK}, {CUDA_R_32F, kM, kN, kM}}};
 };
 
 TEST_F(CandidatesTest, TheMaskSaysWhichSchemesAreOffered) {
