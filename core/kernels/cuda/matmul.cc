@@ -40,6 +40,7 @@ void CudaKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
   Span span(this);
   const int64_t in = w.shape()[1], out = w.shape()[0];
   CHECK_EQ(x.shape()[-1], in);
+  // Where cuBLASLt would round the sums before it adds what follows.
   const bool in_place = residual.defined() && residual.raw() == y.raw();
   if ((bias.defined() && !MatrixProducts::AddsBiasToSums(y.dtype(), out, in)) ||
       (in_place && y.dtype() != DType::kF32)) {
