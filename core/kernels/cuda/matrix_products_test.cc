@@ -241,6 +241,31 @@ TEST_F(MatrixProductsTest, ProductsThatAreNotLargeAreNotTried) {
   for (int call = 0; call < 2; ++call) EXPECT_EQ(Percent(products, p), 100);
 }
 
+// An expert has other rows in each step: its forward and input gradient other m, its weight's
+// gradient another k.
+TEST_F(MatrixProductsTest, OfShapesThatVaryTheFirstAloneAreTried) {
+  for (const bool varies_in_m : {true, false}) {
+    MatrixProducts products(*context_, Fp32Products::kFp32, ProductShapes::kSame,
+                            {.least_multiply_adds = 1, .most_shapes = 3});
+    std::vector<int64_t> percent;
+    for (int64_t i = 0; i < 6; ++i) {
+      const int64_t m = varies_in_m ? kM + i : kM, k = varies_in_m ? kK : kK + i;
+      const MatrixProduct p = {.m = m,
+                               .n = kN,
+                               .k = k,
+                               .a = Upload(RandomArray({m, k}, 1)),
+                               .b = Upload(RandomArray({k, kN}, 2)),
+                               .c = kernels_.Empty({m, kN})};
+      products.Run(allocator_, p);
+      percent.push_back(Percent(products, p));
+    }
+    EXPECT_THAT(percent, testing::ElementsAre(80, 80, 80, 100, 100, 100));
+    // What was tried keeps its choice.
+    const MatrixProduct first = With(Random(), Result());
+    EXPECT_EQ(Percent(products, first), 80);
+  }
+}
+
 // A bias's gradient beside the weight's, for layers of 24 -> 16 and 40 rows.
 class BiasGradientsTest : public MatrixProductsTest {
  protected:
