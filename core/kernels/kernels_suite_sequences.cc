@@ -81,7 +81,11 @@ TEST_P(KernelsSuite, Positions) {
 TEST_P(KernelsSuite, Rotate) {
   struct {
     int64_t rows, heads, head_width, rest, positions;
-  } const cases[] = {{1, 1, 2, 0, 1}, {3, 2, 6, 5, 4}, {130, 3, 20, 20, 70}, {700, 5, 64, 64, 900}};
+  } const cases[] = {{1, 1, 2, 0, 1},
+                     {3, 2, 6, 5, 4},
+                     {5, 2, 16, 3, 9},
+                     {130, 3, 20, 20, 70},
+                     {700, 5, 64, 64, 900}};
   for (const auto& c : cases) {
     SCOPED_TRACE(testing::Message() << c.rows << ", " << c.heads << " x " << c.head_width);
     const Input x = Normal({c.rows, c.heads * c.head_width + c.rest}),

@@ -47,27 +47,36 @@ __global__ void SwiGluBackwardKernel(int64_t elements, int64_t hidden, Array x, 
   Store(dx, from + hidden, dup);
 }
 
-// A thread has the two elements of a point, or one element behind the heads.
-__global__ void RotateKernel(Rotation rotation, int64_t rows, int64_t width, Array x,
-                             const int32_t* positions, const float* table, Array y) {
+// A thread has kCount neighbouring points, which are twice as many elements, or kCount elements
+// behind the heads; rows have of_row threads each.
+template <int kCount>
+__global__ void RotateKernel(Rotation rotation, int64_t rows, int64_t of_row, int64_t width,
+                             Array x, const int32_t* positions, const float* table, Array y) {
   const int64_t half = rotation.head_width / 2, points = rotation.heads * half;
-  const int64_t of_row = width - points;  // items: points, and what lies behind the heads
   const int64_t item = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (item >= rows * of_row) return;
-  const int64_t row = item / of_row, i = item % of_row;
+  const int64_t row = item / of_row, i = item % of_row * kCount;
+  float a[kCount], b[kCount], cosine[kCount], sine[kCount];
   if (i >= points) {
     const int64_t at = row * width + points + i;
-    StoreOne(y, at, LoadOne(x, at));
+    Load(x, at, a);
+    Store(y, at, a);
     return;
   }
   const int64_t at = row * width + i / half * rotation.head_width + i % half;
-  const float* const angles = table + positions[row] * rotation.head_width + i % half;
-  const float cosine = angles[0];
-  const float sine =
-      rotation.direction == Rotation::Direction::kForward ? angles[half] : -angles[half];
-  const float a = LoadOne(x, at), b = LoadOne(x, at + half);
-  StoreOne(y, at, a * cosine - b * sine);
-  StoreOne(y, at + half, b * cosine + a * sine);
+  const int64_t angles = positions[row] * rotation.head_width + i % half;
+  Load(x, at, a);
+  Load(x, at + half, b);
+  Load(table, angles, cosine);
+  Load(table, angles + half, sine);
+  float first[kCount], second[kCount];
+  for (int j = 0; j < kCount; ++j) {
+    if (rotation.direction == Rotation::Direction::kBackward) sine[j] = -sine[j];
+    first[j] = a[j] * cosine[j] - b[j] * sine[j];
+    second[j] = b[j] * cosine[j] + a[j] * sine[j];
+  }
+  Store(y, at, first);
+  Store(y, at + half, second);
 }
 
 }  // namespace
@@ -94,10 +103,15 @@ cudaError_t SwiGluBackward(cudaStream_t stream, int64_t rows, int64_t hidden, Ar
 
 cudaError_t Rotate(cudaStream_t stream, Rotation rotation, int64_t rows, int64_t width, Array x,
                    const int32_t* positions, const float* table, Array y) {
-  const int64_t items = rows * (width - rotation.heads * (rotation.head_width / 2));
-  if (items == 0) return cudaSuccess;
-  RotateKernel<<<BlocksFor(items, kThreads), kThreads, 0, stream>>>(rotation, rows, width, x,
-                                                                    positions, table, y);
+  const int64_t half = rotation.head_width / 2, points = rotation.heads * half;
+  // In place there is nothing to copy.
+  const int64_t behind = x.data == y.data ? 0 : width - 2 * points;
+  const int count = half % kVector == 0 && width % kVector == 0 ? kVector : 1;
+  const int64_t of_row = (points + behind) / count;
+  if (rows * of_row == 0) return cudaSuccess;
+  const auto kernel = count == 1 ? RotateKernel<1> : RotateKernel<kVector>;
+  kernel<<<BlocksFor(rows * of_row, kThreads), kThreads, 0, stream>>>(rotation, rows, of_row, width,
+                                                                      x, positions, table, y);
   return cudaGetLastError();
 }
 
