@@ -59,6 +59,7 @@ class ToldBatches final : public BatchSource {
     tell_();
     return batches_.Next();
   }
+  void FetchAhead() override { batches_.FetchAhead(); }
 
  private:
   BatchSource& batches_;

@@ -113,6 +113,7 @@ class Engine : public Strategy {
                          data_parallel_->Completed(plan_.stages[stage], shards_before + shard);
                        }});
     }
+    batches.FetchAhead();
     statistics_.Share(local_model().rank().mesh);
     data_parallel_->FinishGradients();
     tied_.AddGradients();

@@ -34,6 +34,7 @@ class NaiveDdp : public Strategy {
       replica_.ForwardBackward(step, micro_batch, batches.Next());
       if ((micro_batch + 1) % settings_.cut.micro_batches == 0) replica_.EndShard();
     }
+    batches.FetchAhead();
     // This is all that data parallelism adds to `single`.
     for (const Parameter* use : replica_.uses()) {
       ThrowIfError(

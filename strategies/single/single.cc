@@ -34,6 +34,7 @@ class Single : public Strategy {
       }
       replica_.EndShard();
     }
+    batches.FetchAhead();
     replica_.AddTiedGradients();
     const double loss = replica_.MeanLoss();
     StepResult result = updater_.Step(step, trained_);

@@ -2,6 +2,8 @@
 // whatever moves between ranks is waited for before it is read. The device is made up: kernels are
 // the CPU's, in the rank's thread, while streams that are threads move what ranks send each other.
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,6 +14,8 @@
 #include "core/comm/device/testing/made_up_device.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/device/rank_device.h"
+#include "core/run/strategy/strategy.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
@@ -19,8 +23,10 @@
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/gpipe/gpipe.h"
 #include "strategies/layerwise/layerwise.h"
+#include "strategies/naive_ddp/naive_ddp.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
+#include "strategies/testing/wrapped_strategy.h"
 #include "strategies/tp/tp.h"
 
 namespace lockstep {
@@ -101,6 +107,56 @@ TEST(DevicesTest, StrategiesHaveTheBitsOfSingleOnTheCpu) {
     ExpectSameBits(OnDevices(FsdpPipeStrategy(), config, With(cut, {"mesh.dp=2", "mesh.pp=2"})),
                    two);
   }
+}
+
+// How many micro-batches the strategy has taken in a step when it says that the next step's may
+// come, each time that it does so.
+class CountedBatches final : public BatchSource {
+ public:
+  explicit CountedBatches(BatchSource& batches) : batches_(batches) {}
+
+  Batch Next() override {
+    ++taken_;
+    return batches_.Next();
+  }
+  void FetchAhead() override {
+    taken_before_fetch_.push_back(taken_);
+    batches_.FetchAhead();
+  }
+  const std::vector<size_t>& taken_before_fetch() const { return taken_before_fetch_; }
+
+ private:
+  BatchSource& batches_;
+  size_t taken_ = 0;
+  std::vector<size_t> taken_before_fetch_;
+};
+
+class CountingStrategy final : public WrappedStrategy {
+ public:
+  using WrappedStrategy::WrappedStrategy;
+
+  StepResult TrainStep(int64_t step, BatchSource& batches) override {
+    CountedBatches counted(batches);
+    StepResult result = WrappedStrategy::TrainStep(step, counted);
+    EXPECT_THAT(counted.taken_before_fetch(), testing::ElementsAre(micro_batches().size()));
+    return result;
+  }
+};
+
+TEST(DevicesTest, StrategiesTellOnceAStepThatTheirBatchesAreTaken) {
+  const auto run = [](const StrategyDefinition& strategy, const Assignments& mesh) {
+    const auto counting = Wrapped(strategy, [](std::unique_ptr<Strategy> made, Rank&) {
+      return std::make_unique<CountingStrategy>(std::move(made));
+    });
+    EXPECT_FALSE(RunStrategy(counting, MakeModel, SmallGptConfig(),
+                             With({"cut.micro_batches=2", "train.steps=2"}, mesh))
+                     .empty());
+  };
+  run(SingleStrategy(), {"cut.shards=2"});
+  run(NaiveDdpStrategy(), {"mesh.dp=2"});
+  run(DdpStrategy(), {"mesh.dp=2"});
+  run(GPipeStrategy(), {"mesh.pp=3"});  // the second stage takes none
+  run(LayerwiseStrategy(), {"mesh.pp=2"});
 }
 
 TEST(DevicesTest, TensorParallelismHasTheBitsItHasOnTheCpu) {

@@ -47,7 +47,9 @@ Batch HostBatches::Deliver(Batch batch) {
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
                                      std::vector<int64_t> micro_batches)
-    : timer_(rank.timer), host_(rank.kernels, TokensOf(run.settings, rank)) {
+    : timer_(rank.timer),
+      host_(rank.kernels, TokensOf(run.settings, rank)),
+      is_on_gpu_(run.device == DeviceType::kCuda) {
   if (micro_batches.empty()) return;
   prefetcher_.emplace(
       run.dataset, *run.sampler, host_.allocator(),
@@ -67,9 +69,22 @@ PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t
 Batch PrefetchedBatches::Next() {
   CHECK(prefetcher_.has_value()) << "this rank takes no micro-batches";
   StepTimer::Scope scope(timer_, Phase::kData);
-  absl::StatusOr<Prefetcher::Item> item = prefetcher_->Next();
-  ThrowIfError(item.status());
-  return host_.Deliver(std::move(item)->batch);
+  absl::StatusOr<Batch> batch = ahead_.has_value() ? *std::move(ahead_) : Fetch();
+  ahead_.reset();
+  ThrowIfError(batch.status());
+  return *std::move(batch);
+}
+
+void PrefetchedBatches::FetchAhead() {
+  if (!is_on_gpu_ || !prefetcher_.has_value()) return;
+  StepTimer::Scope scope(timer_, Phase::kData);
+  // What went wrong is the next step's, as is the end of the data.
+  ahead_ = Fetch();
+}
+
+absl::StatusOr<Batch> PrefetchedBatches::Fetch() {
+  LS_ASSIGN_OR_RETURN(Prefetcher::Item item, prefetcher_->Next());
+  return host_.Deliver(std::move(item.batch));
 }
 
 }  // namespace lockstep

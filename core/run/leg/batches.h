@@ -55,11 +55,18 @@ class PrefetchedBatches : public BatchSource {
                     std::vector<int64_t> micro_batches);
 
   Batch Next() override;
+  // For ranks on GPUs, whose passes the upload is beside; elsewhere batches are where they are
+  // read.
+  void FetchAhead() override;
 
  private:
+  absl::StatusOr<Batch> Fetch();
+
   StepTimer& timer_;
   HostBatches host_;
+  const bool is_on_gpu_;
   std::optional<Prefetcher> prefetcher_;  // none where no batch is asked for
+  std::optional<absl::StatusOr<Batch>> ahead_;
 };
 
 }  // namespace lockstep

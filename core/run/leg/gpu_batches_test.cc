@@ -6,7 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/base/token_order.h"
+#include "core/comm/communicator.h"
+#include "core/comm/ledger.h"
+#include "core/comm/local/local_world.h"
+#include "core/comm/mesh.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
 #include "core/cuda/emulation/hold.h"
@@ -15,7 +20,11 @@
 #include "core/data/sampler.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cuda/cuda_kernels.h"
+#include "core/report/step_timer.h"
+#include "core/report/trace.h"
 #include "core/run/leg/batches.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/strategy/rank.h"
 #include "core/tensor/allocator.h"
 #include "gtest/gtest.h"
 
@@ -106,6 +115,43 @@ TEST_F(GpuBatchesTest, AreBookedAsOnTheCpu) {
             host_.books().live(MemoryClass::kActivations));
   EXPECT_EQ(allocator_.books().live_total(), allocator_.books().live(MemoryClass::kActivations));
   EXPECT_EQ(gpu_.host_allocator().books().live_total(), 0);
+}
+
+// What a step has taken is not taken again, and the end of the data is the next step's to hear of.
+TEST_F(GpuBatchesTest, TheNextStepsFirstIsOnItsWayBeforeThisStepIsOver) {
+  TrainingRun run;
+  run.dataset = dataset_;
+  run.settings.steps = 2;
+  run.sampler = std::make_shared<const Sampler>(
+      Sampler::Create(*dataset_, {.seed = 2, .global_batch = 6, .micro_batches = kMicroBatches})
+          .value());
+  LocalWorld world(1);
+  Ledger ledger(0);
+  const std::unique_ptr<Communicator> alone = world.Join(0, ledger);
+  Mesh mesh = Mesh::Create({}, *alone).value();
+  Trace trace(0, TraceWindow{});
+  StepTimer timer({});
+  std::vector<std::vector<std::vector<int32_t>>> inputs;  // on the CPU, and on the GPU
+  for (Kernels* const kernels : {static_cast<Kernels*>(&cpu_), static_cast<Kernels*>(&gpu_)}) {
+    run.device = kernels->allocator().device().type;
+    const bool is_gpu = run.device == DeviceType::kCuda;
+    Rank rank(*kernels, mesh, timer, trace);
+    PrefetchedBatches batches(run, rank, 0, {0, 1});
+    const auto live = [&] { return kernels->allocator().books().live(MemoryClass::kActivations); };
+    std::vector<std::vector<int32_t>>& taken = inputs.emplace_back();
+    for (int64_t step = 0; step < run.settings.steps; ++step) {
+      for (int64_t i = 0; i < kMicroBatches; ++i) {
+        taken.push_back(Elements(*kernels, batches.Next().inputs));
+        EXPECT_EQ(live(), 0) << "the batch is given back, and no other is here";
+      }
+      batches.FetchAhead();
+      const bool has_next = step + 1 < run.settings.steps;
+      const int64_t bytes = 3 * 2 * kTime * static_cast<int64_t>(sizeof(int32_t));
+      EXPECT_EQ(live(), is_gpu && has_next ? bytes : 0);
+    }
+    EXPECT_THROW(batches.Next(), StatusException);
+  }
+  EXPECT_EQ(inputs[1], inputs[0]);
 }
 
 TEST_F(GpuBatchesTest, OnTheCpuNothingIsCopied) {

@@ -28,6 +28,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // The next micro-batch. Throws StatusException when the data cannot be read.
   virtual Batch Next() = 0;
+  // Tells that the passes of all of the step's micro-batches are queued, before the host waits for
+  // any of their results: time to send the next step's first batch to where it will be read.
+  virtual void FetchAhead() {}
 };
 
 // Sums over the targets of a batch that are not ignored.
