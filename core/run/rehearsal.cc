@@ -92,7 +92,7 @@ class RehearsedExchange {
     RepeatedSteps routing(NotedOf(options_, there.rank().rank));
     routing.Begin(RoutedStep::Kind::kTraining);
     there.rank().routing = &routing;
-    PrefetchedBatches batches(run_, there.rank(), step, there.strategy().micro_batches());
+    PrefetchedBatches batches(run_, there.rank(), step, step + 1, there.strategy().micro_batches());
     there.strategy().TrainStep(step, batches);
     there.rank().routing = nullptr;
   }
@@ -110,7 +110,7 @@ class RehearsedExchange {
 // The beginning of a run, and its end.
 void GoThrough(const TrainingRun& run, const RehearsalOptions& options, Rank& rank,
                Strategy& strategy, const std::vector<BlockProfile>& profiles) {
-  PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
+  PrefetchedBatches batches(run, rank, 0, run.settings.steps, strategy.micro_batches());
   rank.allocator().ResetPeaks();
   const std::vector<RoutedStep> noted = NotedOf(options, rank.rank);
   RepeatedSteps repeated(noted);
@@ -212,7 +212,8 @@ absl::StatusOr<RecordedStep> RecordRank(const TrainingRun& run, const RehearsalO
                                const std::vector<BlockProfile>&) -> absl::StatusOr<RecordedStep> {
                              rank.recorder = &recorder;
                              const auto copy = CopyOfState(run, rank, strategy);
-                             PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
+                             PrefetchedBatches batches(run, rank, 0, run.settings.steps,
+                                                       strategy.micro_batches());
                              const TrainingRun shorter = WithShortValidation(run, rank.mesh);
                              strategy.TrainStep(0, batches);
                              Validate(shorter, rank, strategy);

@@ -179,7 +179,7 @@ class Trainer {
     if (here_ != nullptr) {
       saver_.Enter(*here_);
       LS_RETURN_IF_ERROR(copies_.Enter(*here_));
-      batches.emplace(*leg_, rank(), step, strategy().micro_batches());
+      batches.emplace(*leg_, rank(), step, leg_->end_step, strategy().micro_batches());
       rank().allocator().ResetPeaks();
       peaks_.emplace(rank().allocator().books());
       rank().routing = &*peaks_;
@@ -396,7 +396,8 @@ class Trainer {
 
   // Trains a step once more, whose times and traffic are not reported.
   StepResult Again(int64_t step, RankInLeg& where) {
-    PrefetchedBatches batches(*leg_, where.rank(), step, where.strategy().micro_batches());
+    PrefetchedBatches batches(*leg_, where.rank(), step, step + 1,
+                              where.strategy().micro_batches());
     tools_.timer.BeginStep(step);
     StepResult result = where.strategy().TrainStep(step, batches);
     tools_.timer.EndStep(0);
@@ -413,7 +414,7 @@ class Trainer {
   // Repeats a step whose loss or gradients are not finite, which has updated nothing, and adds to
   // `error` where they first were not. The others are spoken for: see NonFiniteSearch.
   absl::Status Locate(const absl::Status& error, int64_t step) {
-    PrefetchedBatches batches(*leg_, rank(), step, strategy().micro_batches());
+    PrefetchedBatches batches(*leg_, rank(), step, step + 1, strategy().micro_batches());
     NonFiniteSearch search(here_->blocks(), tools_.kernels);
     tools_.timer.BeginStep(step);
     rank().search = &search;

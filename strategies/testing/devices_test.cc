@@ -109,8 +109,7 @@ TEST(DevicesTest, StrategiesHaveTheBitsOfSingleOnTheCpu) {
   }
 }
 
-// How many micro-batches the strategy has taken in a step when it says that the next step's may
-// come, each time that it does so.
+// Records how many micro-batches of a step were taken at each FetchAhead.
 class CountedBatches final : public BatchSource {
  public:
   explicit CountedBatches(BatchSource& batches) : batches_(batches) {}

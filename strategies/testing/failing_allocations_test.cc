@@ -105,7 +105,7 @@ absl::Status Work(const TrainingRun& run, Part part, int64_t at, Shared& shared)
                     LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
                     const auto strategy = MakeStrategy(run, rank, std::move(model), {});
                     if (part == Part::kStart) return handle.comm().Barrier("over").Wait();
-                    PrefetchedBatches batches(run, rank, 0, strategy->micro_batches());
+                    PrefetchedBatches batches(run, rank, 0, 2, strategy->micro_batches());
                     strategy->TrainStep(0, batches);
                     LS_RETURN_IF_ERROR(arm());
                     strategy->TrainStep(1, batches);

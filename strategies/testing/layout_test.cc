@@ -150,7 +150,7 @@ Ranks Look(const StrategyDefinition& strategy, const std::string& config,
                    if (rank.rank == 0) ranks.layout = made.layout();
                    ranks.optimizer_states = StateNames(run.settings.optimizer.rule);
                  }
-                 PrefetchedBatches batches(run, rank, 0, made.micro_batches());
+                 PrefetchedBatches batches(run, rank, 0, run.settings.steps, made.micro_batches());
                  made.TrainStep(0, batches);
                  const std::lock_guard lock(mutex);
                  ranks.after.Add(made.State());

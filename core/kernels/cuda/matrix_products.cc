@@ -262,23 +262,25 @@ void MatrixProducts::AddAlgorithmForAllShapes(const MatrixProduct& p, Plan& plan
   has_told_ |= plan.algorithms.empty();
 }
 
-bool MatrixProducts::VariesInShape(const MatrixProduct& p) {
+bool MatrixProducts::MayTryShape(const MatrixProduct& p) {
   Key of_any_m = KeyOf(p, p.addend.defined()), of_any_k = of_any_m;
   std::get<0>(of_any_m) = 0;
   std::get<2>(of_any_k) = 0;
-  return std::max(++shapes_of_kind_[of_any_m], ++shapes_of_kind_[of_any_k]) > trials_.most_shapes;
+  return std::max(++shapes_of_kind_[of_any_m], ++shapes_of_kind_[of_any_k]) <= trials_.most_shapes;
 }
 
 void MatrixProducts::AddAlgorithmsOfShape(const MatrixProduct& p, Plan& plan) {
   const bool is_large = p.m * p.n * p.k >= trials_.least_multiply_adds;
-  const bool is_tried = is_large && !VariesInShape(p);
+  const bool is_tried = is_large && MayTryShape(p);
   if (!is_tried && !plan.algorithms.empty()) return;
   bool is_first = true;
+  // As many of a large product that is not tried: the first of one offer might be another.
   for (const auto& algorithm :
-       plan.Offers(handle_, plan.layouts, is_tried ? trials_.candidates : 1)) {
+       plan.Offers(handle_, plan.layouts, is_large ? trials_.candidates : 1)) {
     if (algorithm.state != CUBLAS_STATUS_SUCCESS) continue;
     if (is_first) plan.workspace_bytes = std::max(plan.workspace_bytes, algorithm.workspaceSize);
     is_first = false;
+    if (!is_tried && !plan.algorithms.empty()) break;
     if (algorithm.workspaceSize <= plan.workspace_bytes) plan.algorithms.push_back(algorithm);
   }
 }

@@ -53,9 +53,9 @@ struct ProductTrials {
   // overflowed, or of weights that begin as zeros.
   int most_calls = 8;
   // How many shapes of a product are tried that differ in rows, or in the inner dimension, alone.
-  // One that has more is an expert's, whose rows change with every step: there a trial costs more
-  // than it saves. On an H200, steps of a mixture of 8 experts took 310 ms with all shapes tried,
-  // and 55 ms in the one where none was large enough (2026-11-27).
+  // More come of experts, whose rows change with every step: there a trial costs more than it
+  // saves. On an H200, steps of a mixture of 8 experts took 310 ms with all shapes tried, and 55 ms
+  // where no expert had rows enough for a trial (2026-11-27).
   int most_shapes = 8;
 };
 
@@ -75,10 +75,10 @@ struct ProductTrials {
 // and the log says so once.
 //
 // Candidates. cuBLASLt's heuristic estimates which of its algorithms is the fastest. The first call
-// of a large product (ProductTrials) times some of them on its own operands, on the rank's stream,
-// and keeps the fastest of those whose result has the very bits of the first, which is the one for
-// all shapes where these are divided: core/kernels/cuda/trials.h. Whichever is kept, results are
-// those of the first. Only these take part:
+// of a large product (ProductTrials), in each of its first shapes, times some of them on its own
+// operands, on the rank's stream, and keeps the fastest of those whose result has the very bits of
+// the first, which is the one for all shapes where these are divided: core/kernels/cuda/trials.h.
+// Whichever is kept, results are those of the first. Only these take part:
 // - products that no stream captures, and that read nothing of what they write: a product added to
 //   its own addend in place would be added several times. One in place takes what the same product
 //   chose with an addend that it does not write, or without one: a candidate for that also has the
@@ -136,12 +136,12 @@ class MatrixProducts {
 
   static Key KeyOf(const MatrixProduct& product, bool has_addend);
   Plan& PlanOf(const MatrixProduct& product);
-  // Whether products like this one, but for their rows or inner dimension, have come in so many
-  // shapes that this one may not come again. Counts the shape.
-  bool VariesInShape(const MatrixProduct& product);
+  // Whether a new shape may be tried, of a large product: whether no more than most_shapes have
+  // come that differ from it in m, or in k, alone. Counts it.
+  bool MayTryShape(const MatrixProduct& product);
   // Adds the algorithm that the product has whatever its rows and columns.
   void AddAlgorithmForAllShapes(const MatrixProduct& product, Plan& plan);
-  // Adds those that cuBLASLt offers for its shape: if it is large, or has no other.
+  // Adds those that cuBLASLt offers for its shape: if it may be tried, or has no other.
   void AddAlgorithmsOfShape(const MatrixProduct& product, Plan& plan);
   void AdoptAlgorithm(const MatrixProduct& product, Plan& plan) const;
   void ChooseAlgorithm(Allocator& allocator, const MatrixProduct& product, Plan& plan);

@@ -46,7 +46,7 @@ Batch HostBatches::Deliver(Batch batch) {
 }
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
-                                     std::vector<int64_t> micro_batches)
+                                     int64_t end_step, std::vector<int64_t> micro_batches)
     : timer_(rank.timer),
       host_(rank.kernels, TokensOf(run.settings, rank)),
       is_on_gpu_(run.device == DeviceType::kCuda) {
@@ -54,7 +54,7 @@ PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t
   prefetcher_.emplace(
       run.dataset, *run.sampler, host_.allocator(),
       PrefetchOptions{.first_step = first_step,
-                      .end_step = run.settings.steps,
+                      .end_step = end_step,
                       .micro_batches = std::move(micro_batches),
                       .rendered = [&trace = rank.trace](const RenderedBatch& rendered) {
                         trace.Add({.name = "load",
@@ -78,8 +78,13 @@ Batch PrefetchedBatches::Next() {
 void PrefetchedBatches::FetchAhead() {
   if (!is_on_gpu_ || !prefetcher_.has_value()) return;
   StepTimer::Scope scope(timer_, Phase::kData);
-  // What went wrong is the next step's, as is the end of the data.
-  ahead_ = Fetch();
+  CHECK(!ahead_.has_value()) << "once a step";
+  // What goes wrong is the next step's, as is the end of the data.
+  try {
+    ahead_ = Fetch();
+  } catch (const StatusException& error) {
+    ahead_ = error.status();
+  }
 }
 
 absl::StatusOr<Batch> PrefetchedBatches::Fetch() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/base/token_order.h"
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
@@ -46,17 +47,17 @@ class HostBatches {
 };
 
 // The prefetcher as strategies see it: those micro-batches of each step of a run, from
-// `first_step` on, in the rank's memory. Waiting for it counts as time for data, and what it does
-// meanwhile is in the trace.
+// `first_step` to before `end_step`, in the rank's memory. Waiting for it counts as time for data,
+// and what it does meanwhile is in the trace.
 class PrefetchedBatches : public BatchSource {
  public:
   // The run and the rank outlive it.
-  PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
+  PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step, int64_t end_step,
                     std::vector<int64_t> micro_batches);
 
   Batch Next() override;
-  // For ranks on GPUs, whose passes the upload is beside; elsewhere batches are where they are
-  // read.
+  // On a GPU, uploads the next step's first batch now, so that the copy goes on beside the passes.
+  // Does nothing on the CPU.
   void FetchAhead() override;
 
  private:

@@ -121,7 +121,7 @@ TEST_F(GpuBatchesTest, AreBookedAsOnTheCpu) {
 TEST_F(GpuBatchesTest, TheNextStepsFirstIsOnItsWayBeforeThisStepIsOver) {
   TrainingRun run;
   run.dataset = dataset_;
-  run.settings.steps = 2;
+  constexpr int64_t kFew = 2;
   run.sampler = std::make_shared<const Sampler>(
       Sampler::Create(*dataset_, {.seed = 2, .global_batch = 6, .micro_batches = kMicroBatches})
           .value());
@@ -136,16 +136,16 @@ TEST_F(GpuBatchesTest, TheNextStepsFirstIsOnItsWayBeforeThisStepIsOver) {
     run.device = kernels->allocator().device().type;
     const bool is_gpu = run.device == DeviceType::kCuda;
     Rank rank(*kernels, mesh, timer, trace);
-    PrefetchedBatches batches(run, rank, 0, {0, 1});
+    PrefetchedBatches batches(run, rank, 0, kFew, {0, 1});
     const auto live = [&] { return kernels->allocator().books().live(MemoryClass::kActivations); };
     std::vector<std::vector<int32_t>>& taken = inputs.emplace_back();
-    for (int64_t step = 0; step < run.settings.steps; ++step) {
+    for (int64_t step = 0; step < kFew; ++step) {
       for (int64_t i = 0; i < kMicroBatches; ++i) {
         taken.push_back(Elements(*kernels, batches.Next().inputs));
         EXPECT_EQ(live(), 0) << "the batch is given back, and no other is here";
       }
       batches.FetchAhead();
-      const bool has_next = step + 1 < run.settings.steps;
+      const bool has_next = step + 1 < kFew;
       const int64_t bytes = 3 * 2 * kTime * static_cast<int64_t>(sizeof(int32_t));
       EXPECT_EQ(live(), is_gpu && has_next ? bytes : 0);
     }

@@ -28,8 +28,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // The next micro-batch. Throws StatusException when the data cannot be read.
   virtual Batch Next() = 0;
-  // Tells that the passes of all of the step's micro-batches are queued, before the host waits for
-  // any of their results: time to send the next step's first batch to where it will be read.
+  // Called once a step, when all of its micro-batches are taken and their passes are queued, and
+  // before the host waits for the step's loss and its gradients' norm: time to send the next step's
+  // first batch to where it will be read. May wait for the data.
   virtual void FetchAhead() {}
 };
 

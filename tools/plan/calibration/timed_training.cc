@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<MeasuredKernel>> TimeRank(const TrainingToTime& train
   Rank rank(kernels, mesh, timer, trace);
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model), {});
-  PrefetchedBatches batches(run, rank, 0, strategy->micro_batches());
+  PrefetchedBatches batches(run, rank, 0, run.settings.steps, strategy->micro_batches());
   KernelTimer kernel_timer;
   size_t observed = 0;
   std::vector<double> steps;
