@@ -94,6 +94,17 @@ TEST_F(FailingRankTest, OneRankTellsOfAStoppedOne) {
   }
 }
 
+// Here it has the time to see that the others have given up on it.
+TEST_F(FailingRankTest, AStoppedRankThatWakesUpAddsNothing) {
+  const std::string wake_up =
+      absl::StrCat("if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (until [ -e ", post_mortem_,
+                   "/rank0.txt ]; do sleep 0.1; done; kill -CONT $$) & fi; exec \"$@\"");
+  const std::string error = Run("stop", 1, {"--enable-recovery", "/bin/sh", "-c", wake_up, "sh"});
+  EXPECT_THAT(error, ContainsRegex("survivor 1: no answer within 1.0 s: rank 1 did not come to "
+                                   "all_reduce #3 of 'world'"));
+  EXPECT_THAT(Tellers(error), ElementsAre(AnyOf("told by rank 0", "told by rank 2"))) << error;
+}
+
 // Its own thread comes too late to hear of it: launchers leave a rank one second.
 TEST_F(FailingRankTest, ARankThatIsToldToStopWhileItComputesEndsAsALostOne) {
   const std::string error = Run("is told to stop, and computes", 60);
