@@ -1,6 +1,8 @@
 #include "tools/bench/faults/bit_flips.h"
 
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
@@ -14,13 +16,16 @@ constexpr int64_t kFlipsOfLine = 50;  // of progress
 
 absl::StatusOr<FaultCounts> FlipBits(const FaultOptions& options) {
   FaultCounts counts;
-  for (const std::string repeat_on : {"same_rank", "other_rank"}) {
+  // The two halves draw other places, and no other --seed has theirs.
+  const std::pair<std::string, uint64_t> halves[] = {{"same_rank", 2 * options.seed},
+                                                     {"other_rank", 2 * options.seed + 1}};
+  for (const auto& [repeat_on, seed] : halves) {
     const std::string folder = absl::StrCat(options.folder, "/", repeat_on);
     LS_RETURN_IF_ERROR(MakeDirectories(folder));
     LS_ASSIGN_OR_RETURN(
         const FlipsByKind kinds,
         CountFlips({.flips = (options.count + 1) / 2,
-                    .seed = options.seed,
+                    .seed = seed,
                     .folder = folder,
                     .repeat_on = repeat_on,
                     .progress = [&](const FlipCounts& so_far) {
