@@ -34,6 +34,10 @@ TEST(FaultsTest, RunsWhoseProcessesAreKilledGoOn) {
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.faults, 10);
   EXPECT_THAT(counts.details, Contains(StartsWith("rank amid all_reduce, ")));
+  // Eight kills of a run without copies in memory, and two of one with them.
+  EXPECT_THAT(counts.details, Contains(StartsWith("went on from disk: ")));
+  EXPECT_THAT(counts.details,
+              Contains(StartsWith("went on from memory, in runs with copies in memory: ")));
   EXPECT_THAT(counts.seconds_to_go_on, SizeIs(Ge(1u)));
 }
 

@@ -22,6 +22,7 @@ extern "C" {            // which glibc 2.36 leaves out
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
 #include "tools/bench/faults/call_kill.h"
 #include "tools/bench/faults/fault_runs.h"
@@ -36,6 +37,7 @@ using Kind = LaunchedProcess::Kind;
 constexpr int kRanks = 4;  // of the largest mesh, that of pp=2 and of tp=2
 constexpr int kKillsOfRun = 8;
 constexpr int64_t kCheckpointEvery = 20;
+constexpr int64_t kCopyEvery = 1;  // of runs with copies in memory, so that a kill may meet one
 constexpr int64_t kSteps = 400;
 constexpr double kLongestSeconds = 120;  // for what must come soon
 constexpr char kDyingRanks[] = "tools/bench/faults/dying_ranks.sh";
@@ -119,6 +121,11 @@ class KilledRuns {
     }
     counts_.details.push_back(
         absl::StrCat("ranks amid calls to others: ", calls_, " of ", counts_.faults));
+    counts_.details.push_back(
+        absl::StrCat("in runs with copies in memory: ", with_copies_, " of ", counts_.faults));
+    for (const auto& [state, count] : states_) {
+      counts_.details.push_back(absl::StrCat(state, ": ", count));
+    }
     for (const auto& [what, count] : places_) {
       counts_.details.push_back(absl::StrCat(what, ": ", count));
     }
@@ -150,9 +157,14 @@ class KilledRuns {
     }
     out_ = absl::StrCat(options_.folder, "/run", counts_.runs++);
     kill_path_ = out_ + ".kill";
+    has_copies_ = HasCopies(counts_.runs - 1);
     LS_ASSIGN_OR_RETURN(call_kill_, MapCallKill(kill_path_, /*make=*/true));
     return absl::OkStatus();
   }
+
+  // Whether a run keeps copies of its state in memory beside its checkpoints on the disk: one of
+  // two, and so of each model's runs.
+  static bool HasCopies(int64_t run) { return (run + run / 2) % 2 == 1; }
 
   std::string Legs() const {
     return absl::StrJoin(formations_, "; ", [](std::string* legs, const std::string& formation) {
@@ -199,6 +211,7 @@ class KilledRuns {
     } else {
       absl::StrAppend(&failure, "; the launcher: ", result.Describe(), "\n", result.err);
     }
+    if (has_copies_) with_copies_ += counts_.faults - before;
     options_.progress(absl::StrCat("run ", counts_.runs, ": ", counts_.faults - before, " kills, ",
                                    failure.empty() ? "went on to the same bits" : failure));
     if (!failure.empty()) counts_.failures.push_back(absl::StrCat(out_, ": ", failure));
@@ -210,11 +223,13 @@ class KilledRuns {
     launcher.reset();
     LS_ASSIGN_OR_RETURN(
         Subprocess started,
-        Subprocess::Start({.arguments = {"tools/launch/launch", "--strategy", "mesh", "--launcher",
-                                         absl::StrCat("build_defs/mpi_test.sh {ranks} ",
-                                                      kDyingRanks, " ", kill_path_),
-                                         "--max_restarts", "1000", "--", "--config", config_,
-                                         "--out", out_, "--legs", Legs()}}));
+        Subprocess::Start(
+            {.arguments = {
+                 "tools/launch/launch", "--strategy", "mesh", "--launcher",
+                 absl::StrCat("build_defs/mpi_test.sh {ranks} ", kDyingRanks, " ", kill_path_),
+                 "--max_restarts", "1000", "--", "--config", config_, "--out", out_, "--legs",
+                 Legs(), "--set",
+                 absl::StrCat("checkpoint.in_memory_every=", has_copies_ ? kCopyEvery : 0)}}));
     launcher.emplace(std::move(started));
     return absl::OkStatus();
   }
@@ -306,6 +321,13 @@ class KilledRuns {
     return absl::StrCat(ProcessesOf(out_).size(), " processes are left without a launcher");
   }
 
+  // What the ranks of a restart went on from.
+  std::string StateOf(const Restart& restart) const {
+    if (restart.state.empty()) return "went on from the first step";
+    return absl::StrCat("went on from ", restart.state,
+                        has_copies_ ? ", in runs with copies in memory" : "");
+  }
+
   // What is wrong with a run whose launcher has ended.
   std::string Judge(const ProcessResult& result) {
     if (!result.ok()) return absl::StrCat("the launcher: ", result.Describe(), "\n", result.err);
@@ -315,10 +337,13 @@ class KilledRuns {
     }
     const std::string folder = GroupFolder::PathOf(out_);
     if (PathExists(folder)) return folder + " was left";
+    if (PathExists(InMemoryFolder(out_))) return InMemoryFolder(out_) + " was left";
     const auto restarts = ReadRestarts(out_);
     if (!restarts.ok()) return std::string(restarts.status().message());
     for (const Restart& restart : *restarts) {
-      if (restart.seconds >= 0) counts_.seconds_to_go_on.push_back(restart.seconds);
+      if (!restart.went_on()) continue;
+      counts_.seconds_to_go_on.push_back(restart.seconds);
+      states_[StateOf(restart)] += 1;
     }
     return "";
   }
@@ -329,10 +354,13 @@ class KilledRuns {
   // The run at hand.
   std::string folder_;  // its model's: the configuration and the undisturbed run
   std::string config_, out_, kill_path_;
+  bool has_copies_ = false;              // of its state, in memory
   std::vector<std::string> formations_;  // by leg
   CallKill* call_kill_ = nullptr;
   std::map<std::string, int64_t> places_;  // kills, by what was killed and when
-  int64_t calls_ = 0;                      // those amid calls
+  std::map<std::string, int64_t> states_;  // restarts, by what they went on from
+  int64_t calls_ = 0;                      // kills amid calls
+  int64_t with_copies_ = 0;                // kills in runs with copies in memory
 };
 
 }  // namespace
