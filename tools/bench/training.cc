@@ -266,25 +266,42 @@ absl::Status CompareProbes() {
 }
 
 // What a guarded step costs beyond a plain one, and so one of 100: runs in which each step is
-// guarded against runs in which none is, as a guard works between the times of steps.
+// guarded against runs in which none is, as a guard works between the times of steps. With
+// guard.repeat_on = "other_rank" a run also makes a second state on each rank at its first check,
+// which the mean over the run's steps has in it.
 absl::Status CompareGuard() {
-  std::printf("\nguard.every: repeated and compared steps\n%-36s %9s %9s %9s %9s\n", "", "step ms",
+  std::printf("\nguard.every: repeated and compared steps\n%-46s %9s %9s %9s %9s\n", "", "step ms",
               "guard ms", "every=1", "every=100");
-  for (const bool has_replicas : {false, true}) {
-    const TrainingWorkload workload = GptWorkload();
-    Contender plain = {.strategy = has_replicas ? DdpStrategy() : SingleStrategy(),
-                       .ranks = has_replicas ? 2 : 1,
-                       .threads = has_replicas ? 1 : 2,
-                       .assignments = {"checkpoint.keep=0"}};
-    Contender ways[] = {plain, plain};
-    ways[1].assignments.push_back("guard.every=1");
+  const TrainingWorkload workload = GptWorkload();
+  std::printf("%s\n", workload.name.c_str());
+  struct Ranks {
+    const char* name;
+    Contender plain;
+    std::vector<std::string> repeat_on;
+  };
+  const Contender single = {
+      .strategy = SingleStrategy(), .threads = 2, .assignments = {"checkpoint.keep=0"}};
+  const Contender replicas = {
+      .strategy = DdpStrategy(), .ranks = 2, .threads = 1, .assignments = {"checkpoint.keep=0"}};
+  for (const Ranks& ranks :
+       {Ranks{"one rank of two threads", single, {"same_rank"}},
+        Ranks{"two replicas of one thread", replicas, {"same_rank", "other_rank"}}}) {
+    std::vector<Contender> ways = {ranks.plain};
+    for (const std::string& repeat_on : ranks.repeat_on) {
+      Contender guarded = ranks.plain;
+      guarded.name = absl::StrCat(ranks.name, ", ", repeat_on);
+      guarded.assignments.push_back("guard.every=1");
+      guarded.assignments.push_back(absl::StrCat("guard.repeat_on=", repeat_on));
+      ways.push_back(std::move(guarded));
+    }
     LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith({}), absl::MakeSpan(ways)));
     const double steps = absl::GetFlag(FLAGS_steps) + kWarmUpSteps;
     const double step = ways[0].best.step_seconds;
-    const double guard = (ways[1].best.run_seconds - ways[0].best.run_seconds) / steps;
-    std::printf("%s\n  %-34s %9.1f %9.1f %9.2f %8.2f%%\n", workload.name.c_str(),
-                has_replicas ? "two replicas of one thread" : "one rank of two threads", 1e3 * step,
-                1e3 * guard, 1 + guard / step, guard / step);  // a hundredth, in percent
+    for (size_t i = 1; i < ways.size(); ++i) {
+      const double guard = (ways[i].best.run_seconds - ways[0].best.run_seconds) / steps;
+      std::printf("  %-44s %9.1f %9.1f %9.2f %8.2f%%\n", ways[i].name.c_str(), 1e3 * step,
+                  1e3 * guard, 1 + guard / step, guard / step);  // a hundredth, in percent
+    }
     std::fflush(stdout);
   }
   return absl::OkStatus();
