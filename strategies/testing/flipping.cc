@@ -84,7 +84,7 @@ class Flipping final : public WrappedStrategy {
     last_step_ = step;
     const Flip& flip = fault_->flip;
     const bool counts = fault_->counts != nullptr;
-    const bool is_step = flip.goes_on ? step >= flip.step : step == flip.step;
+    const bool is_step = step >= flip.step && step - flip.step < flip.steps;
     const bool flips =
         !counts && processor_ == flip.rank && is_step && (flip.time < 0 || own.times == flip.time);
     const auto is_on = [&](Flip::Target target) {

@@ -30,8 +30,9 @@ struct Flip {
   uint64_t bit = 0;
   // The flip happens where the step is trained for this time, as steps are repeated; -1: each time.
   int time = 0;
-  // The flip happens in all later steps, too: a processor that has gone wrong.
-  bool goes_on = false;
+  // The flip happens in so many steps, one after another.
+  int64_t steps = 1;
+  static constexpr int64_t kForGood = int64_t{1} << 40;  // a processor that has gone wrong
 };
 
 // A strategy on a machine that loses a bit. `tensors`: how many floating-point tensors a step has

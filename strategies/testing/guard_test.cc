@@ -174,13 +174,47 @@ TEST(GuardTest, ARankThatIsWrongEachTimeIsNamedByTwoOthers) {
 TEST(GuardTest, AProcessorThatHasGoneWrongIsSeenWithinTheInterval) {
   for (const int64_t step : {0, 1, 2}) {
     SCOPED_TRACE(step);
+    EXPECT_THAT(FailureOfExchanged(DdpStrategy(),
+                                   {.target = Flip::Target::kPass,
+                                    .rank = 1,
+                                    .step = step,
+                                    .time = -1,
+                                    .steps = Flip::kForGood},
+                                   /*ranks=*/3, /*every=*/3),
+                AllOf(HasSubstr("step 3: wrong bits: the output of "),
+                      HasSubstr(" on rank 1 came out differently each time on that rank")));
+  }
+}
+
+// At these places a wrong bit of a gradient moves the sum over ranks alike whichever role has it:
+// state, loss and norm of the repetition agree, and only the gradient before it is summed does not.
+TEST(GuardTest, AProcessorThatIsAsWrongInTheRoleThatItRepeatsIsSeen) {
+  const Assignments mesh = {"cut.micro_batches=1", "mesh.dp=3", "train.steps=2"};
+  for (const auto& [tensor, bit] : {std::pair(2, 2), {3, 3203}, {9, 1}, {17, 1}}) {
+    SCOPED_TRACE(absl::StrCat("tensor ", tensor, ", bit ", bit));
+    const auto with_flip_on = [&](int rank) {
+      return WithFlip(DdpStrategy(),
+                      {.target = Flip::Target::kGradient,
+                       .rank = rank,
+                       .step = 1,
+                       .tensor = static_cast<uint64_t>(tensor),
+                       .bit = static_cast<uint64_t>(bit),
+                       .time = -1,
+                       .steps = Flip::kForGood},
+                      /*tensors=*/20);
+    };
+    const auto hash_with = [&](const StrategyDefinition& strategy) {
+      return RunStrategy(strategy, MakeModel, SmallGptConfig(), mesh)[0].parameter_hash;
+    };
+    const std::string wrong = hash_with(with_flip_on(1));
+    EXPECT_NE(wrong, hash_with(DdpStrategy()));
+    EXPECT_EQ(wrong, hash_with(with_flip_on(2)));
     EXPECT_THAT(
-        FailureOfExchanged(
-            DdpStrategy(),
-            {.target = Flip::Target::kPass, .rank = 1, .step = step, .time = -1, .goes_on = true},
-            /*ranks=*/3, /*every=*/3),
-        AllOf(HasSubstr("step 3: wrong bits: the output of "),
-              HasSubstr(" on rank 1 came out differently each time on that rank")));
+        std::string(FailStrategy(with_flip_on(1), MakeModel, SmallGptConfig(),
+                                 With(mesh, {"guard.every=2", "guard.repeat_on=\"other_rank\""}))
+                        .message()),
+        AllOf(HasSubstr("step 2: wrong bits: the gradient of '"),
+              HasSubstr("' on rank 1 came out differently each time on that rank")));
   }
 }
 

@@ -197,8 +197,12 @@ absl::StatusOr<RepeatGuard::Outcome> RepeatGuard::RepeatElsewhere(ExchangedRanks
 }
 
 absl::StatusOr<bool> RepeatGuard::Agree(const Outcome& a, const Outcome& b, RankInLeg& here) {
-  const bool same =
-      a.state == b.state && SameBits(a.loss, b.loss) && SameBits(a.gradient_norm, b.gradient_norm);
+  // A rank that is wrong in its own role may come to the same sums in the role that it repeats, as
+  // where it adds the same to a gradient of 0 in both. What its blocks and layers observed differs.
+  const bool same = a.state == b.state && SameBits(a.loss, b.loss) &&
+                    SameBits(a.gradient_norm, b.gradient_norm) &&
+                    std::ranges::equal(a.observed, b.observed, {}, &ObservedStep::Value::hash,
+                                       &ObservedStep::Value::hash);
   int64_t agree = same ? 1 : 0;
   LS_RETURN_IF_ERROR(
       AllReduceNumbers(here.ranks(), absl::MakeSpan(&agree, 1), ReduceOp::kMin, kLabel));
