@@ -24,12 +24,11 @@ void ShowProgress(const FlipCounts& so_far) {
 
 absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory folder, TemporaryDirectory::Create());
-  LS_ASSIGN_OR_RETURN(const FlipsByKind counts,
-                      CountFlips({.flips = absl::GetFlag(FLAGS_flips),
-                                  .seed = absl::GetFlag(FLAGS_seed),
-                                  .folder = folder.path(),
-                                  .repeat_on = absl::GetFlag(FLAGS_repeat_on),
-                                  .progress = ShowProgress}));
+  LS_ASSIGN_OR_RETURN(const FlipsByKind counts, CountFlips({.flips = absl::GetFlag(FLAGS_flips),
+                                                            .seed = absl::GetFlag(FLAGS_seed),
+                                                            .folder = folder.path(),
+                                                            .progress = ShowProgress},
+                                                           absl::GetFlag(FLAGS_repeat_on)));
   for (const auto& [kind, its] : counts) {
     std::printf("%s: %s\n", kind.c_str(), ToString(its).c_str());
   }

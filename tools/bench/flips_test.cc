@@ -11,8 +11,7 @@ namespace {
 class FlipsTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(FlipsTest, WhatChangedTheResultIsSeenInItsStepAndNothingElse) {
-  const auto counts =
-      CountFlips({.flips = 50, .folder = ::testing::TempDir(), .repeat_on = GetParam()});
+  const auto counts = CountFlips({.flips = 50, .folder = ::testing::TempDir()}, GetParam());
   ASSERT_TRUE(counts.ok()) << counts.status();
   const FlipCounts total = Total(*counts);
   SCOPED_TRACE(ToString(total));

@@ -27,11 +27,12 @@ absl::StatusOr<FaultCounts> FlipBits(const FaultOptions& options) {
         CountFlips({.flips = (options.count + 1) / 2,
                     .seed = seed,
                     .folder = folder,
-                    .repeat_on = repeat_on,
-                    .progress = [&](const FlipCounts& so_far) {
-                      if (so_far.flips % kFlipsOfLine != 0) return;
-                      options.progress(absl::StrCat(repeat_on, ": ", ToString(so_far)));
-                    }}));
+                    .progress =
+                        [&](const FlipCounts& so_far) {
+                          if (so_far.flips % kFlipsOfLine != 0) return;
+                          options.progress(absl::StrCat(repeat_on, ": ", ToString(so_far)));
+                        }},
+                   repeat_on));
     for (const auto& [kind, its] : kinds) {
       counts.details.push_back(absl::StrCat(repeat_on, ", ", kind, ": ", ToString(its)));
       if (its.failures() > 0) counts.failures.push_back(counts.details.back());
