@@ -8,4 +8,7 @@ namespace lockstep {
 // repeating its own work and half with each repeating another's.
 FaultKind BitFlipsKind();
 
+// Wrong bits that stay, in runs with guard.every = N (tools/bench/lasting_flips.h).
+FaultKind LastingFlipsKind();
+
 }  // namespace lockstep

@@ -35,8 +35,8 @@ namespace {
 
 // All kinds, in the order in which they run.
 std::vector<FaultKind> AllFaultKinds() {
-  return {MeshChangesKind(), ProcessKillsKind(), ThreadLossesKind(), EnvironmentFaultsKind(),
-          BitFlipsKind()};
+  return {MeshChangesKind(),       ProcessKillsKind(), ThreadLossesKind(),
+          EnvironmentFaultsKind(), BitFlipsKind(),     LastingFlipsKind()};
 }
 
 absl::StatusOr<std::vector<FaultKind>> ChosenKinds(const std::string& text) {
