@@ -18,7 +18,8 @@ struct RunRounds {
 //
 // A run's time is the median of its steps; of several rounds the fastest counts, because a
 // machine's neighbours slow down now the one and now the other. The regret of a group of runs of
-// one model: what the preset that should be fastest takes over what the fastest takes.
+// one model, as threads or as processes: what the preset that should be fastest takes over what the
+// fastest takes.
 absl::StatusOr<Table> MachineRuns(const RunRounds& rounds);
 
 }  // namespace lockstep
