@@ -110,16 +110,26 @@ class DialectReader {
     whole.Read("based_on", &based_on);
     whole.Table("fitted");
     whole.Require("name", &dialect.name_);
-    whole.Read("parameter_bytes", &dialect.parameter_bytes_, {.at_least = 0});
+    absl::Status status;
+    if (whole.Has("parameter_bytes")) {
+      ConfigReader bytes(whole.Table("parameter_bytes"));
+      bytes.Read("value", &dialect.parameter_bytes_.value, {.at_least = 0});
+      bytes.Read("gradient", &dialect.parameter_bytes_.gradient, {.at_least = 0});
+      bytes.Read("optimizer", &dialect.parameter_bytes_.optimizer, {.at_least = 0});
+      status = bytes.Finish();
+    }
     whole.Read("overlaps", &dialect.overlaps_);
     whole.Read("divides_messages", &dialect.divides_messages_);
     whole.Read("merges_token_leaves", &dialect.merges_token_leaves_);
     whole.Read("row_settings", &dialect.row_settings_);
+    whole.Read("options", &dialect.options_);
+    for (const std::string& option : dialect.options_) {
+      if (!absl::StrContains(option, '=')) whole.AddProblem("options", option + " is no key=value");
+    }
     std::vector<std::string> free_calls;
     whole.Read("free_calls", &free_calls);
     dialect.free_calls_.insert(free_calls.begin(), free_calls.end());
     ConfigReader kernels(whole.Table("kernels"));
-    absl::Status status;
     for (const std::string& kernel : kernels.Keys()) {
       status = Both(status, ReadKernel(kernels, kernel, dialect));
     }
@@ -257,6 +267,19 @@ absl::StatusOr<Dialect> Dialect::Read(const std::string& path) { return DialectR
 absl::StatusOr<Dialect> Dialect::Lockstep() {
   LS_ASSIGN_OR_RETURN(const Config config, Config::FromString(kLockstepDialect, "lockstep.toml"));
   return DialectReader::Read({config});
+}
+
+absl::Status Dialect::CheckOption(absl::string_view assignment) const {
+  const absl::string_view key = assignment.substr(0, assignment.find('='));
+  std::vector<absl::string_view> values;
+  for (absl::string_view option : options_) {
+    if (option == assignment) return absl::OkStatus();
+    if (absl::ConsumePrefix(&option, key) && absl::ConsumePrefix(&option, "=")) {
+      values.push_back(option);
+    }
+  }
+  if (values.empty()) return absl::OkStatus();
+  return InvalidArgument(name_, " has no ", assignment, "; it has ", absl::StrJoin(values, ", "));
 }
 
 double Dialect::Fitted(const std::string& name) const {

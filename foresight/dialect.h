@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/kernels/kernel_call.h"
@@ -38,6 +39,13 @@ struct KernelCost {
   bool apart = false;
 };
 
+// Bytes a parameter that stay on a device.
+struct ParameterBytes {
+  double value = 0, gradient = 0, optimizer = 0;
+
+  double total() const { return value + gradient + optimizer; }
+};
+
 // What the formulas of a dialect know beside the tensors of a call.
 struct DialectContext {
   double tp = 1, sequence_ranks = 1, token_leaves = 1;
@@ -50,7 +58,8 @@ struct DialectContext {
 //
 //   name = "megatron_2021"
 //   based_on = "..."           # another file beside it, whose rules and numbers this one replaces
-//   parameter_bytes = 18       # and the other keys of the accessors below
+//   parameter_bytes = {value = 2, gradient = 4, optimizer = 12}
+//   overlaps = false           # and the other keys of the accessors below
 //
 //   [fitted]                   # numbers that fits change, and formulas may name
 //   loss_bytes = 58.9
@@ -91,8 +100,8 @@ class Dialect {
   std::map<std::string, double>& fitted() { return fitted_; }
   const std::map<std::string, double>& fitted() const { return fitted_; }
 
-  // Bytes a parameter that stay on a device: values, gradients, optimizer state. 0: as recorded.
-  double parameter_bytes() const { return parameter_bytes_; }
+  // All 0: memory is as recorded.
+  const ParameterBytes& parameter_bytes() const { return parameter_bytes_; }
   // Whether collectives run beside kernels: if not, they begin where they are waited for.
   bool overlaps() const { return overlaps_; }
   // Whether the ranks along tp each send their part of what passes between stages.
@@ -101,6 +110,9 @@ class Dialect {
   bool merges_token_leaves() const { return merges_token_leaves_; }
   // "key=value": what runs that were measured with the framework set besides (measured_rows.h).
   const std::vector<std::string>& row_settings() const { return row_settings_; }
+  // InvalidArgument where the framework has no such option, "key=value". `options` of the file
+  // lists assignments: plans may give those keys those values alone.
+  absl::Status CheckOption(absl::string_view assignment) const;
   // Labels of calls that the framework does not make, or whose time does not count.
   const std::set<std::string>& free_calls() const { return free_calls_; }
 
@@ -122,9 +134,9 @@ class Dialect {
   friend class DialectReader;
 
   std::string name_;
-  double parameter_bytes_ = 0;
+  ParameterBytes parameter_bytes_;
   bool overlaps_ = true, divides_messages_ = false, merges_token_leaves_ = false;
-  std::vector<std::string> row_settings_;
+  std::vector<std::string> row_settings_, options_;
   std::set<std::string> free_calls_;
   std::map<std::string, double> fitted_;
   // The rules of each kernel, by its name without leaves; the first whose condition holds applies.

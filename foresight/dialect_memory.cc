@@ -27,11 +27,17 @@ double PositionRows(const RecordedStep& step) {
 }  // namespace
 
 DialectMemory MemoryOf(const RecordedRun& run, const LoweredStep& lowered,
-                       const std::vector<KernelCost>& costs, const Dialect& dialect, int pp) {
+                       const std::vector<KernelCost>& costs, const Dialect& dialect, int pp,
+                       const DividedState& divided) {
   using Item = LoweredStep::Item;
   const RecordedStep& step = run.steps[pp];
   const LoweredStep::Rank& plan = lowered.ranks[pp];
   DialectMemory memory;
+  // What a parameter costs that this rank updates.
+  const ParameterBytes& bytes = dialect.parameter_bytes();
+  const double parameter_bytes = bytes.optimizer +
+                                 bytes.gradient * (divided.gradients ? 1 : divided.ranks) +
+                                 bytes.value * (divided.values ? 1 : divided.ranks);
   // 0 once the table is found: parameters come in the model's order, so that weights of layers with
   // as many rows come behind it.
   double position_rows = PositionRows(step);
@@ -45,7 +51,7 @@ DialectMemory MemoryOf(const RecordedRun& run, const LoweredStep& lowered,
       if (is_position_table) position_rows = 0;
       const bool is_table = is_position_table || (rows > 0 && rows == lowered.context.vocabulary);
       (is_table ? memory.embeddings : memory.layers) +=
-          dialect.parameter_bytes() * static_cast<double>(parameter.elements());
+          parameter_bytes * static_cast<double>(parameter.elements());
     }
   }
   // By stage: what forward keeps, of layers and of the rest, and what backward needs anew.

@@ -21,9 +21,18 @@ struct DialectMemory {
   }
 };
 
-// Returns the bytes of the rank at `pp` along pp. The parameters that it updates itself count.
-// `costs` are those of the lowered step's kernels (StepTime::Costs).
+// How ranks divide the state of the parameters that they train together.
+struct DividedState {
+  int ranks = 1;           // each updates its part: the optimizer's state is divided
+  bool gradients = false;  // and so are gradients
+  bool values = false;     // and so are values; while a layer computes it has them all, in no count
+};
+
+// Returns the bytes of the rank at `pp` along pp, whose parameters are those that it updates itself
+// and, where state is divided, the other ranks' parts: these lie in flat buffers, so that all count
+// as layers. `costs` are those of the lowered step's kernels (StepTime::Costs).
 DialectMemory MemoryOf(const RecordedRun& run, const LoweredStep& lowered,
-                       const std::vector<KernelCost>& costs, const Dialect& dialect, int pp);
+                       const std::vector<KernelCost>& costs, const Dialect& dialect, int pp,
+                       const DividedState& divided = {});
 
 }  // namespace lockstep

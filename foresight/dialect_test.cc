@@ -97,7 +97,8 @@ does = ["pass(2)"]
 TEST(DialectTest, OneFileIsBasedOnAnother) {
   Write("base", R"toml(
 name = "base"
-parameter_bytes = 18
+parameter_bytes = { value = 2, gradient = 4, optimizer = 12 }
+options = ["mesh.cp=1", "recompute.granularity=none", "recompute.granularity=full"]
 [fitted]
 bytes = 5
 [kernels.Linear]
@@ -116,7 +117,13 @@ does = ["maps(a_new_one)"]
 )toml"));
   ASSERT_TRUE(dialect.ok()) << dialect.status();
   EXPECT_EQ(dialect->name(), "derived");
-  EXPECT_EQ(dialect->parameter_bytes(), 18);
+  EXPECT_EQ(dialect->parameter_bytes().total(), 18);
+  EXPECT_EQ(dialect->parameter_bytes().optimizer, 12);
+  for (const char* option : {"mesh.cp=1", "mesh.tp=2", "recompute.granularity=full"}) {
+    EXPECT_TRUE(dialect->CheckOption(option).ok()) << option;
+  }
+  EXPECT_EQ(dialect->CheckOption("recompute.granularity=selective").message(),
+            "derived has no recompute.granularity=selective; it has none, full");
   EXPECT_EQ(dialect->CostOf(QkvCall(), {})->kernels[0].bytes, 7);
   EXPECT_EQ(dialect->CostOf(AttentionCall(), {})->kernels[0].bytes, 3);
   dialect->fitted()["bytes"] = 9;
@@ -127,16 +134,18 @@ TEST(DialectTest, NamesAllProblemsAtOnce) {
   const auto dialect = Dialect::Read(Write("wrong", R"toml(
 name = "wrong"
 colour = "red"
+parameter_bytes = { value = -1 }
+options = ["zero1"]
 [kernels.Linaer]
 does = ["pass(1)"]
 [kernels.Linear]
 does = ["pass(z)", "product(1)", "sleep(1)"]
 keeps = "x +"
 )toml"));
-  EXPECT_THAT(
-      std::string(dialect.status().message()),
-      AllOf(HasSubstr("wrong.toml"), HasSubstr("Linaer"), HasSubstr("'z'"), HasSubstr("product(1)"),
-            HasSubstr("sleep(1)"), HasSubstr("ends early"), HasSubstr("colour")));
+  EXPECT_THAT(std::string(dialect.status().message()),
+              AllOf(HasSubstr("wrong.toml"), HasSubstr("Linaer"), HasSubstr("'z'"),
+                    HasSubstr("product(1)"), HasSubstr("sleep(1)"), HasSubstr("ends early"),
+                    HasSubstr("colour"), HasSubstr("value"), HasSubstr("zero1 is no key=value")));
 }
 
 // A layer of Megatron has 15 kernels in forward and 27 in backward.

@@ -42,9 +42,9 @@ absl::StatusOr<StepEstimate> StepTime::Estimate(const Dialect& dialect, const Cl
   return Estimate(costs, dialect, cluster, network, timeline);
 }
 
-DialectMemory StepTime::Memory(const std::vector<KernelCost>& costs, const Dialect& dialect,
-                               int pp) const {
-  return MemoryOf(*run_, lowered_, costs, dialect, pp);
+DialectMemory StepTime::Memory(const std::vector<KernelCost>& costs, const Dialect& dialect, int pp,
+                               const DividedState& divided) const {
+  return MemoryOf(*run_, lowered_, costs, dialect, pp, divided);
 }
 
 }  // namespace lockstep

@@ -45,7 +45,8 @@ class StepTime {
                                         Timeline timeline = Timeline::kLeaveOut) const;
 
   // As MemoryOf (dialect_memory.h).
-  DialectMemory Memory(const std::vector<KernelCost>& costs, const Dialect& dialect, int pp) const;
+  DialectMemory Memory(const std::vector<KernelCost>& costs, const Dialect& dialect, int pp,
+                       const DividedState& divided = {}) const;
 
   const RecordedRun& run() const { return *run_; }
 

@@ -42,11 +42,16 @@ int64_t MicroBatches(const Candidate& c, int64_t batch) {
   return std::max<int64_t>(1, batch / c.mesh.data_ranks() / c.micro_batch);
 }
 
+bool Has(const std::vector<std::string>& options, const std::string& option) {
+  return std::ranges::find(options, option) != options.end();
+}
+
 // What the limits and the schedules themselves say of a candidate. The run itself is checked when
 // it is recorded.
 bool IsSensible(const Candidate& c, const CandidateLimits& limits) {
   const int64_t micro_batches = MicroBatches(c, limits.batch);
   const int pp = c.mesh.pp;
+  if (!Has(limits.shards, c.shard) || !Has(limits.schedules, c.schedule)) return false;
   if (int64_t{pp} * c.stages_per_rank > limits.blocks) return false;
   if (c.schedule == "interleaved_1f1b" && micro_batches % pp != 0) return false;
   if (c.schedule == "dualpipe_v" && micro_batches < 2 * pp) return false;
@@ -104,7 +109,8 @@ std::string Candidate::ToString() const {
 Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits) {
   Candidate candidate;
   candidate.mesh = mesh;
-  candidate.shard = HasDividers(mesh) ? "optimizer" : "none";
+  const bool divides = HasDividers(mesh) && Has(limits.shards, "optimizer");
+  candidate.shard = divides ? "optimizer" : "none";
   candidate.sequence_parallel = SplitsSequence(candidate, limits);
   return candidate;
 }

@@ -42,14 +42,18 @@ struct CandidateLimits {
   std::vector<int64_t> expert_parallel = {1};         // sizes of ep that divide its experts
   std::vector<int64_t> sequence_parallel = {};  // sizes of tp that its sequences can be split by
   bool has_selective = false;                   // recompute.granularity = "selective" is possible
+  // What the framework has of data_parallel.shard and of pipeline.schedule.
+  std::vector<std::string> shards = {"none", "optimizer", "gradients", "parameters"};
+  std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b",
+                                        "zb_h1", "zb_v", "dualpipe_v"};
 };
 
 // The first candidates of a search: every mesh, with the options that serve most meshes. These are
-// schedule 1f1b, ZeRO-1 where there are data-parallel ranks, sequence parallelism where tp allows
-// it, and no recomputation. There is one for each micro-batch of 1, 2, 4, 8 or 16 samples that
-// divides a rank's samples. Where the batch has too few samples for all ranks along dp, as few
-// of them as it takes lie along cp. Meshes that the model or the batch does not allow have one
-// each: the engine refuses it, and says why.
+// schedule 1f1b, ZeRO-1 where there are data-parallel ranks (if the framework has it), sequence
+// parallelism where tp allows it, and no recomputation. There is one for each micro-batch of 1, 2,
+// 4, 8 or 16 samples that divides a rank's samples. Where the batch has too few samples for all
+// ranks along dp, as few of them as it takes lie along cp. Meshes that the model or the batch does
+// not allow have one each: the engine refuses it, and says why.
 std::vector<Candidate> FirstCandidates(const CandidateLimits& limits);
 
 // The candidates of one mesh: one for each micro-batch.

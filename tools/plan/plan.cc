@@ -123,10 +123,16 @@ absl::StatusOr<Question> ReadQuestion() {
   if (const std::string budget = absl::GetFlag(FLAGS_budget); !budget.empty()) {
     LS_ASSIGN_OR_RETURN(question.budget, ParseQuantity(budget, Dimension::kFlops));
   }
+  std::vector<std::string> names;
   for (const std::string& name : clusters) {
     NamedCluster cluster = {.name = name, .cluster = {}};
     LS_ASSIGN_OR_RETURN(cluster.cluster, ReadCluster(ShippedPath("foresight/clusters", name)));
     if (absl::EndsWith(name, ".toml")) cluster.name = std::filesystem::path(name).stem();
+    if (std::ranges::find(names, cluster.name) != names.end()) {
+      return InvalidArgument("--cluster ", name, ": two clusters are called ", cluster.name,
+                             "; give their files different names");
+    }
+    names.push_back(cluster.name);
     std::vector<NamedCluster> varied = {cluster};
     if (const std::string vary = absl::GetFlag(FLAGS_vary); !vary.empty()) {
       LS_ASSIGN_OR_RETURN(varied, Vary(cluster, vary));
@@ -287,7 +293,12 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     if (scenario.batch_factor > 1) {
       absl::StrAppend(&section.title, ", batch x ", scenario.batch_factor);
     }
-    section.items.push_back(RunsTable(now.runs, static_cast<size_t>(absl::GetFlag(FLAGS_rows))));
+    const auto rows = static_cast<size_t>(absl::GetFlag(FLAGS_rows));
+    section.items.push_back(RunsTable(now.runs, rows));
+    if (now.best() != nullptr) {
+      section.items.push_back(RunsMemoryTable(now.runs, rows));
+      section.items.push_back(RunsCommunicationTable(now.runs, rows));
+    }
     if (Table refused = RefusedTable(now.runs); !refused.rows.empty()) {
       section.items.push_back(std::move(refused));
     }

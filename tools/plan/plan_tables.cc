@@ -24,6 +24,33 @@ double Exposed(const RankEstimate& rank) {
   return sum;
 }
 
+// Adds the kinds of communication that the rank waits for.
+void AddExposed(const RankEstimate& rank, std::set<std::string>& labels) {
+  for (const auto& [label, seconds] : rank.exposed) {
+    if (seconds > 0) labels.insert(label);
+  }
+}
+
+// How much of the step the rank waits for each kind.
+std::vector<std::string> ExposedShares(const RankEstimate& rank,
+                                       const std::set<std::string>& labels, double step) {
+  std::vector<std::string> shares;
+  for (const std::string& label : labels) {
+    const auto exposed = rank.exposed.find(label);
+    shares.push_back(Percent(exposed == rank.exposed.end() ? 0 : exposed->second / step));
+  }
+  return shares;
+}
+
+// The first `rows` of those that are not refused.
+std::vector<const Forecast*> Ranked(const std::vector<Forecast>& runs, size_t rows) {
+  std::vector<const Forecast*> ranked;
+  for (const Forecast& run : runs) {
+    if (run.refused.ok() && ranked.size() < rows) ranked.push_back(&run);
+  }
+  return ranked;
+}
+
 // The rank that computes most: the others wait for it.
 const RankEstimate& BusiestRank(const StepEstimate& estimate) {
   return *std::ranges::max_element(estimate.ranks, {}, &RankEstimate::compute);
@@ -41,14 +68,53 @@ Table RunsTable(const std::vector<Forecast>& runs, size_t rows) {
                              {"fits"},
                              {"exposed communication"},
                              {"bubble"}}};
-  for (const Forecast& run : runs) {
-    if (!run.refused.ok()) continue;
-    if (table.rows.size() == rows) break;
-    const RankEstimate& rank = BusiestRank(run.estimate);
-    table.Add({run.candidate.ToString(), FormatDuration(run.seconds),
-               FormatCount(std::llround(run.units_per_second)), Percent(run.mfu),
-               Bytes(run.memory.total), run.fits ? "yes" : "no",
-               Percent(Exposed(rank) / run.seconds), Percent(rank.bubble / run.seconds)});
+  for (const Forecast* run : Ranked(runs, rows)) {
+    const RankEstimate& rank = BusiestRank(run->estimate);
+    table.Add({run->candidate.ToString(), FormatDuration(run->seconds),
+               FormatCount(std::llround(run->units_per_second)), Percent(run->mfu),
+               Bytes(run->memory.total), run->fits ? "yes" : "no",
+               Percent(Exposed(rank) / run->seconds), Percent(rank.bubble / run->seconds)});
+  }
+  return table;
+}
+
+Table RunsMemoryTable(const std::vector<Forecast>& runs, size_t rows) {
+  Table table = {.title = "memory of the fullest rank, by class",
+                 .columns = {{"mesh", Table::Align::kLeft}}};
+  const std::vector<const Forecast*> shown = Ranked(runs, rows);
+  std::vector<std::string> classes;
+  for (const Forecast* run : shown) {
+    for (const auto& [name, bytes] : run->memory.classes) {
+      if (bytes > 0 && std::ranges::find(classes, name) == classes.end()) classes.push_back(name);
+    }
+  }
+  for (const std::string& name : classes) table.columns.push_back({name});
+  for (const Forecast* run : shown) {
+    std::vector<std::string> cells = {run->candidate.ToString()};
+    const std::map<std::string, double> bytes(run->memory.classes.begin(),
+                                              run->memory.classes.end());
+    for (const std::string& name : classes) {
+      const auto found = bytes.find(name);
+      cells.push_back(Bytes(found == bytes.end() ? 0 : found->second));
+    }
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table RunsCommunicationTable(const std::vector<Forecast>& runs, size_t rows) {
+  Table table = {.title = "exposed communication of the rank that computes most, by kind",
+                 .columns = {{"mesh", Table::Align::kLeft}}};
+  const std::vector<const Forecast*> shown = Ranked(runs, rows);
+  std::set<std::string> labels;
+  for (const Forecast* run : shown) AddExposed(BusiestRank(run->estimate), labels);
+  for (const std::string& label : labels) table.columns.push_back({label});
+  for (const Forecast* run : shown) {
+    std::vector<std::string> cells = {run->candidate.ToString()};
+    for (std::string& share : ExposedShares(BusiestRank(run->estimate), labels, run->seconds)) {
+      cells.push_back(std::move(share));
+    }
+    table.Add(std::move(cells));
   }
   return table;
 }
@@ -126,11 +192,7 @@ Table BestTable(const std::vector<PlannedScenario>& scenarios, double budget) {
 
 Table RanksTable(const Forecast& run) {
   std::set<std::string> labels;
-  for (const RankEstimate& rank : run.estimate.ranks) {
-    for (const auto& [label, seconds] : rank.exposed) {
-      if (seconds > 0) labels.insert(label);
-    }
-  }
+  for (const RankEstimate& rank : run.estimate.ranks) AddExposed(rank, labels);
   Table table = {.title = "where the time of a step goes",
                  .columns = {{"rank along pp"}, {"compute"}, {"optimizer"}, {"bubble"}}};
   for (const std::string& label : labels) table.columns.push_back({label});
@@ -139,9 +201,8 @@ Table RanksTable(const Forecast& run) {
     std::vector<std::string> cells = {absl::StrCat(pp), Percent(rank.compute / run.seconds),
                                       Percent(rank.optimizer / run.seconds),
                                       Percent(rank.bubble / run.seconds)};
-    for (const std::string& label : labels) {
-      const auto exposed = rank.exposed.find(label);
-      cells.push_back(Percent(exposed == rank.exposed.end() ? 0 : exposed->second / run.seconds));
+    for (std::string& share : ExposedShares(rank, labels, run.seconds)) {
+      cells.push_back(std::move(share));
     }
     table.Add(std::move(cells));
   }

@@ -16,6 +16,12 @@ namespace lockstep {
 // rank. Leaves out refused runs. Shows at most `rows` runs.
 Table RunsTable(const std::vector<Forecast>& runs, size_t rows);
 
+// The same runs: peaks of the fullest rank's memory by class, where any run has bytes of it.
+Table RunsMemoryTable(const std::vector<Forecast>& runs, size_t rows);
+
+// The same runs: what the busiest rank waits for, by label of the calls, in percent of the step.
+Table RunsCommunicationTable(const std::vector<Forecast>& runs, size_t rows);
+
 // Why runs are refused: each reason once, with the number of runs and the first of them.
 Table RefusedTable(const std::vector<Forecast>& runs);
 

@@ -38,10 +38,14 @@ TEST(PlanTest, RanksMeshesAndWritesTheBest) {
   const ProcessResult result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2",
                                      "--explain", "best", "--write", best, "--html", page});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("2 devices of laptop"),
-                                ContainsRegex("pp=1,dp=2,tp=1,b=8 [a-z0-9]+ .* yes"),
-                                HasSubstr("what limits the step"), HasSubstr("It fits"),
-                                HasSubstr("memory of the fullest rank")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("2 devices of laptop"), ContainsRegex("pp=1,dp=2,tp=1,b=8 [a-z0-9]+ .* yes"),
+            HasSubstr("what limits the step"), HasSubstr("It fits"),
+            ContainsRegex("memory of the fullest rank, by class\n +mesh +"
+                          "parameters +gradients +optimizer_state +"),
+            ContainsRegex("that computes most, by kind\n +mesh +activations +gradients "),
+            HasSubstr("memory of the fullest rank, 0 along pp")));
   const auto html = ReadFile(page);
   ASSERT_TRUE(html.ok());
   EXPECT_THAT(*html, AllOf(HasSubstr("Time of a step over tp and pp"), HasSubstr("step-timeline"),
@@ -100,6 +104,15 @@ TEST(PlanTest, KnowsPublishedModels) {
   }
 }
 
+TEST(PlanTest, PlansForAnotherFramework) {
+  const ProcessResult result =
+      Plan({"--workload", "gpt3_175b", "--cluster", "a100_80g", "--mesh", "pp=8,dp=2,tp=8", "--set",
+            "batch.size=32", "--dialect", "megatron_2022"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("pp=8,dp=2,tp=8,b=1 1f1b, zero1, sp "),
+                                ContainsRegex("mesh +parameters and optimizer +activations\n")))
+      << result.err;
+}
+
 TEST(PlanTest, SaysWhyAMeshIsRefused) {
   const ProcessResult result =
       Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "8", "--explain", "pp=8"});
@@ -139,6 +152,8 @@ link_bandwidth = "1 GB/s"
            {{"--workload", "gpt5", "--cluster", "h100"}, "gpt5"},
            {{"--workload", kWorkload, "--cluster", "h1000"}, "h1000"},
            {{"--workload", kWorkload, "--cluster", broken}, "bandwidth"},
+           {{"--workload", kWorkload, "--cluster", "h100", "--cluster", "h100"},
+            "two clusters are called h100"},
            {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "9"}, "has 8 devices"},
            {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "two"}, "--ranks two"},
            {{"--workload", kWorkload, "--cluster", "laptop", "--memory", "40"}, "40"},

@@ -107,8 +107,16 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
   limits.batch = batch_;
   limits.ranks_per_node = std::min<int64_t>(cluster.node.devices, ranks);
   limits.tensor_parallel.clear();
-  // The model itself says how it can be split.
-  const auto accepts = [&](const Candidate& candidate) {
+  // The framework and the model themselves say what is possible.
+  const auto lacks = [&](const std::string& key) {
+    return [this, key](const std::string& value) {
+      return !options_.dialect.CheckOption(absl::StrCat(key, "=", value)).ok();
+    };
+  };
+  std::erase_if(limits.shards, lacks("data_parallel.shard"));
+  std::erase_if(limits.schedules, lacks("pipeline.schedule"));
+  const auto accepts = [&](const Candidate& candidate) -> absl::StatusOr<TrainingRun> {
+    LS_RETURN_IF_ERROR(CheckOptions(candidate));
     return CheckRun(With(options_.workload, candidate.Assignments(batch_)), strategy_,
                     options_.make_model);
   };
@@ -144,7 +152,15 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
   return limits;
 }
 
+absl::Status Planner::CheckOptions(const Candidate& candidate) const {
+  for (const std::string& assignment : candidate.Assignments(batch_)) {
+    LS_RETURN_IF_ERROR(options_.dialect.CheckOption(assignment));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StepTime> Planner::Record(const Candidate& candidate) const {
+  LS_RETURN_IF_ERROR(CheckOptions(candidate));
   LS_ASSIGN_OR_RETURN(RecordedRun recorded,
                       RecordRun(With(options_.workload, candidate.Assignments(batch_)), strategy_,
                                 options_.make_model));
@@ -152,11 +168,15 @@ absl::StatusOr<StepTime> Planner::Record(const Candidate& candidate) const {
                           options_.dialect, options_.cluster);
 }
 
-RankMemory Planner::MemoryAt(const StepTime& time, const std::vector<KernelCost>& costs,
-                             int pp) const {
+RankMemory Planner::MemoryAt(const Candidate& candidate, const StepTime& time,
+                             const std::vector<KernelCost>& costs, int pp) const {
   RankMemory memory;
-  if (options_.dialect.parameter_bytes() > 0) {  // another framework's bytes
-    const DialectMemory bytes = time.Memory(costs, options_.dialect, pp);
+  if (options_.dialect.parameter_bytes().total() > 0) {  // another framework's bytes
+    DividedState divided;
+    if (candidate.shard != "none") divided.ranks = candidate.mesh.dp * candidate.mesh.cp;
+    divided.values = candidate.shard == "parameters";
+    divided.gradients = divided.values || candidate.shard == "gradients";
+    const DialectMemory bytes = time.Memory(costs, options_.dialect, pp, divided);
     memory.classes = {{"parameters and optimizer", bytes.layers + bytes.embeddings},
                       {"activations", bytes.layer_activations + bytes.other_activations},
                       {"recomputed", bytes.recomputed}};
@@ -179,7 +199,7 @@ absl::StatusOr<Forecast> Planner::Estimate(const Candidate& candidate, const Ste
   LS_ASSIGN_OR_RETURN(const std::vector<KernelCost> costs, time.Costs(options_.dialect));
   forecast.estimate = time.Estimate(costs, options_.dialect, options_.cluster, *network_, timeline);
   for (int pp = 0; pp < candidate.mesh.pp; ++pp) {
-    RankMemory memory = MemoryAt(time, costs, pp);
+    RankMemory memory = MemoryAt(candidate, time, costs, pp);
     if (pp > 0 && memory.total <= forecast.memory.total) continue;
     forecast.fullest = pp;
     forecast.memory = std::move(memory);
@@ -220,7 +240,7 @@ absl::StatusOr<Explanation> Planner::Explain(const Candidate& candidate) const {
     explanation.faster.push_back({resource.name, estimate.seconds});
   }
   std::ranges::stable_sort(explanation.faster, std::less(), &FasterResource::seconds);
-  if (options_.dialect.parameter_bytes() == 0) {
+  if (options_.dialect.parameter_bytes().total() == 0) {
     const int pp = explanation.forecast.fullest;
     explanation.memory = MemoryOf(time.run().steps[pp], time.run().Stretches(pp),
                                   explanation.forecast.estimate.ranks[pp].stretch_begins);

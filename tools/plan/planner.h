@@ -99,10 +99,13 @@ class Planner {
  private:
   explicit Planner(Options options);
 
+  // InvalidArgument for what the dialect's framework does not have.
+  absl::Status CheckOptions(const Candidate& candidate) const;
   absl::StatusOr<StepTime> Record(const Candidate& candidate) const;
   absl::StatusOr<Forecast> Estimate(const Candidate& candidate, const StepTime& time,
                                     Timeline timeline) const;
-  RankMemory MemoryAt(const StepTime& time, const std::vector<KernelCost>& costs, int pp) const;
+  RankMemory MemoryAt(const Candidate& candidate, const StepTime& time,
+                      const std::vector<KernelCost>& costs, int pp) const;
 
   Options options_;
   StrategyDefinition strategy_;

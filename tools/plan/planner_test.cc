@@ -20,7 +20,10 @@ namespace lockstep {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kWorkload[] = R"(name = "small"
 [batch]
@@ -144,6 +147,65 @@ TEST_F(PlannerTest, LeavesRefusalsToTheEngine) {
   EXPECT_EQ(limits->blocks, 4);
   EXPECT_EQ(limits->batch, 8);
   EXPECT_TRUE(limits->has_selective);
+}
+
+// Per parameter, Megatron-LM's distributed optimizer keeps 6 + 12 / d bytes on each of d ranks
+// (docs of github.com/NVIDIA/Megatron-LM, "Distributed Optimizer"); whole gradients and values are
+// divided by ZeRO-2 and 3.
+TEST_F(PlannerTest, RanksDivideTheStateOfAnotherFramework) {
+  const std::string file = testing::TempDir() + "/other.toml";
+  ASSERT_TRUE(WriteFileAtomically(file,
+                                  "name = 'other'\n"
+                                  "parameter_bytes = {value = 2, gradient = 4, "
+                                  "optimizer = 12}\n"
+                                  "[kernels.default]\ndoes = ['pass(all)']\n")
+                  .ok());
+  Planner::Options options = Options();
+  auto dialect = Dialect::Read(file);
+  ASSERT_TRUE(dialect.ok()) << dialect.status();
+  options.dialect = *std::move(dialect);
+  const Planner planner = Create(options);
+  const auto state = [&](const std::string& shard) {
+    Candidate candidate = On(1, 4, 1);
+    candidate.shard = shard;
+    const Forecast run = planner.Plan(candidate);
+    EXPECT_TRUE(run.refused.ok()) << run.refused;
+    return run.memory.classes.empty() ? 0 : run.memory.classes.front().second;
+  };
+  const double part = state("parameters") / 18;
+  EXPECT_NEAR(4 * part, state("none") / 18, 0.02 * 4 * part);  // parts have equal sizes
+  EXPECT_DOUBLE_EQ(state("optimizer"), (6 + 12.0 / 4) * 4 * part);
+  EXPECT_DOUBLE_EQ(state("gradients"), (2 + 16.0 / 4) * 4 * part);
+}
+
+TEST_F(PlannerTest, PlansWhatTheFrameworkHas) {
+  Planner::Options options = Options();
+  const std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b"};
+  for (const bool is_later : {false, true}) {
+    auto dialect = Dialect::Read(is_later ? "foresight/dialects/megatron_2022.toml"
+                                          : "foresight/dialects/megatron_2021.toml");
+    ASSERT_TRUE(dialect.ok()) << dialect.status();
+    options.dialect = *std::move(dialect);
+    const Planner planner = Create(options);
+    const auto limits = planner.Limits(4);
+    ASSERT_TRUE(limits.ok()) << limits.status();
+    EXPECT_EQ(limits->schedules, schedules);
+    EXPECT_EQ(limits->context_parallel, std::vector<int64_t>{1});
+    EXPECT_EQ(limits->has_selective, is_later);
+    EXPECT_EQ(limits->sequence_parallel.size(), is_later ? 1 : 0);
+    std::vector<std::string> names;
+    for (const Forecast& run : Search(planner, *limits, [](int64_t, int64_t) {})) {
+      if (run.refused.ok()) names.push_back(run.candidate.ToString());
+    }
+    EXPECT_THAT(names, Contains(is_later ? "pp=1,dp=4,tp=1,b=1 zero1" : "pp=1,dp=4,tp=1,b=1 ddp"));
+    EXPECT_THAT(names, Each(Not(ContainsRegex(is_later ? "zero2|fsdp|zb|dualpipe|cp="
+                                                       : "zero|fsdp|zb|dualpipe|cp=|sp|select"))));
+  }
+
+  Candidate candidate = On(1, 4, 1);
+  candidate.shard = "parameters";
+  EXPECT_EQ(Create(options).Plan(candidate).refused.message(),
+            "megatron_2022 has no data_parallel.shard=parameters; it has none, optimizer");
 }
 
 TEST_F(PlannerTest, ExplainsWhereTimeAndMemoryGo) {
