@@ -38,6 +38,9 @@ constexpr int64_t kLossesOfLegs = 8;           // threads are replaced
 constexpr int64_t kLossesOfMesh = kRanks - 1;  // the run shrinks to one rank
 // How long a loss waits for its rank and place, which the mesh of the moment may lack.
 constexpr int64_t kPatientSteps = 3;
+// Steps between the times of two losses: two ranks that are lost at once make one restart, and
+// others may be a step further than the lost one.
+constexpr int64_t kStepsBetween = kPatientSteps + 2;
 
 constexpr std::array<const char*, 7> kFormations = {
     "ddp dp=4",        "fsdp dp=4",    "zero1 dp=4",         "zero2 dp=4",
@@ -140,7 +143,8 @@ class LossyRuns {
     return kFormations[static_cast<size_t>(Below(std::ssize(kFormations)))];
   }
 
-  // A loss in each of `count` parts of the run of equal length, so that checkpoints come between.
+  // A loss in each of `count` parts of the run of equal length, or soon after it, so that
+  // checkpoints come between.
   std::vector<Loss> Plan(int64_t count, bool has_legs) {
     std::vector<Loss> plan;
     std::vector<PlaceKind> kinds(kPlaces.begin(), kPlaces.end());
@@ -151,11 +155,17 @@ class LossyRuns {
       RunPlace place = {.rank = static_cast<int>(Below(kRanks)),
                         .step = i * length + Below(length - kCheckpointEvery),
                         .where = kind.where};
+      if (!plan.empty()) place.step = std::max(place.step, plan.back().place.step + kStepsBetween);
       if (place.where == Where::kCheckpoint) {
         place.step += kCheckpointEvery - 1 - place.step % kCheckpointEvery;
       }
       if (place.where == Where::kMeshChange) {
-        place.step = std::max<int64_t>(1, place.step / kStepsOfLeg) * kStepsOfLeg;
+        const int64_t legs = std::max<int64_t>(1, (place.step + kStepsOfLeg - 1) / kStepsOfLeg);
+        if (legs * kStepsOfLeg < kSteps) {
+          place.step = legs * kStepsOfLeg;
+        } else {
+          place.where = Where::kStepBegin;  // the last change is over
+        }
       }
       plan.push_back({.place = place, .is_in_call = kind.is_in_call});
     }
