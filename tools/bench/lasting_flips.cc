@@ -121,7 +121,7 @@ class LastinglyFlippedRuns {
     Assignments guard;           // assignments of a run that watches
     std::string place;           // of the flip, for people
     int rank = 0;                // that the flip is on
-    int64_t steps = 0;           // behind the run when the flip must be seen
+    int64_t steps = 0;           // trained when the flip must be seen
     bool is_not_finite = false;  // a loss or gradient is infinite or NaN by then
     bool must_be_seen = false;
     bool must_be_named = false;

@@ -50,10 +50,10 @@ class ObservedStep final : public PassProbe {
 };
 
 // Repeats steps (guard.every) from a copy of the state, and compares hashes of what came of them:
-// state, loss, norm of the gradients, and what left blocks and layers on each rank. They are the
-// same to the bit on every layout, so a difference is a fault of a processor, a memory or a link; a
-// third run of the step decides which of the two was wrong. Between a step that was repeated and
-// the next one, the state is held to its hash too.
+// state, loss, norm of the gradients, and what an ObservedStep has. A rank's work has the same bits
+// whoever does it, so a difference is a fault of a processor, a memory or a link; a third run of
+// the step decides which of the two was wrong. Between a step that was repeated and the next one,
+// the state is held to its hash too.
 //
 // Each rank repeats its own work, or (guard.repeat_on = "other_rank") that of another rank. On the
 // same rank, what all runs of a step get wrong alike is not seen, such as a unit that always
