@@ -39,7 +39,7 @@ struct KernelCost {
   bool apart = false;
 };
 
-// Bytes a parameter that stay on a device.
+// Bytes per parameter that stay on a device.
 struct ParameterBytes {
   double value = 0, gradient = 0, optimizer = 0;
 

@@ -25,7 +25,7 @@ struct DialectMemory {
 struct DividedState {
   int ranks = 1;           // each updates its part: the optimizer's state is divided
   bool gradients = false;  // and so are gradients
-  bool values = false;     // and so are values; while a layer computes it has them all, in no count
+  bool values = false;     // and so are values; those gathered for a layer are not counted
 };
 
 // Returns the bytes of the rank at `pp` along pp, whose parameters are those that it updates itself

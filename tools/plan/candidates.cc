@@ -51,7 +51,8 @@ bool Has(const std::vector<std::string>& options, const std::string& option) {
 bool IsSensible(const Candidate& c, const CandidateLimits& limits) {
   const int64_t micro_batches = MicroBatches(c, limits.batch);
   const int pp = c.mesh.pp;
-  if (!Has(limits.shards, c.shard) || !Has(limits.schedules, c.schedule)) return false;
+  if (HasDividers(c.mesh) && !Has(limits.shards, c.shard)) return false;
+  if (pp > 1 && !Has(limits.schedules, c.schedule)) return false;
   if (int64_t{pp} * c.stages_per_rank > limits.blocks) return false;
   if (c.schedule == "interleaved_1f1b" && micro_batches % pp != 0) return false;
   if (c.schedule == "dualpipe_v" && micro_batches < 2 * pp) return false;
@@ -109,8 +110,11 @@ std::string Candidate::ToString() const {
 Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits) {
   Candidate candidate;
   candidate.mesh = mesh;
-  const bool divides = HasDividers(mesh) && Has(limits.shards, "optimizer");
-  candidate.shard = divides ? "optimizer" : "none";
+  const auto usual = [](const std::vector<std::string>& options, const std::string& option) {
+    return options.empty() || Has(options, option) ? option : options.front();
+  };
+  if (HasDividers(mesh)) candidate.shard = usual(limits.shards, "optimizer");
+  if (mesh.pp > 1) candidate.schedule = usual(limits.schedules, "1f1b");
   candidate.sequence_parallel = SplitsSequence(candidate, limits);
   return candidate;
 }

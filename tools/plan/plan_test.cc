@@ -108,8 +108,9 @@ TEST(PlanTest, PlansForAnotherFramework) {
   const ProcessResult result =
       Plan({"--workload", "gpt3_175b", "--cluster", "a100_80g", "--mesh", "pp=8,dp=2,tp=8", "--set",
             "batch.size=32", "--dialect", "megatron_2022"});
-  EXPECT_THAT(result.out, AllOf(HasSubstr("pp=8,dp=2,tp=8,b=1 1f1b, zero1, sp "),
-                                ContainsRegex("mesh +parameters and optimizer +activations\n")))
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("pp=8,dp=2,tp=8,b=1 1f1b, zero1, sp "),
+                    ContainsRegex("mesh +parameters, gradients and optimizer +activations\n")))
       << result.err;
 }
 

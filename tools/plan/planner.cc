@@ -134,6 +134,7 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
       LS_ASSIGN_OR_RETURN(const Model model, run->make_model(run->config, *run->dataset));
       limits.blocks = static_cast<int64_t>(model.blocks.size());
       for (int64_t ep = 2; ep <= ranks && model.experts > 0 && model.experts % ep == 0; ep *= 2) {
+        if (lacks("mesh.ep")(absl::StrCat(ep))) break;
         limits.expert_parallel.push_back(ep);
       }
       continue;
@@ -153,8 +154,18 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
 }
 
 absl::Status Planner::CheckOptions(const Candidate& candidate) const {
+  const Dialect& dialect = options_.dialect;
+  const MeshShape& mesh = candidate.mesh;
   for (const std::string& assignment : candidate.Assignments(batch_)) {
-    LS_RETURN_IF_ERROR(options_.dialect.CheckOption(assignment));
+    // What changes nothing on this mesh.
+    if (mesh.pp == 1 && assignment.starts_with("pipeline.")) continue;
+    if (mesh.dp * mesh.cp == 1 && assignment.starts_with("data_parallel.")) continue;
+    LS_RETURN_IF_ERROR(dialect.CheckOption(assignment));
+  }
+  if (dialect.parameter_bytes().total() > 0 && mesh.ep > 1 && candidate.shard != "none") {
+    // Ranks divide the state of experts and of all else among different numbers of them.
+    return InvalidArgument("the memory of ", dialect.name(), " is not known where mesh.ep is ",
+                           mesh.ep, " and ranks divide states; use data_parallel.shard=none");
   }
   return absl::OkStatus();
 }
@@ -177,7 +188,7 @@ RankMemory Planner::MemoryAt(const Candidate& candidate, const StepTime& time,
     divided.values = candidate.shard == "parameters";
     divided.gradients = divided.values || candidate.shard == "gradients";
     const DialectMemory bytes = time.Memory(costs, options_.dialect, pp, divided);
-    memory.classes = {{"parameters and optimizer", bytes.layers + bytes.embeddings},
+    memory.classes = {{"parameters, gradients and optimizer", bytes.layers + bytes.embeddings},
                       {"activations", bytes.layer_activations + bytes.other_activations},
                       {"recomputed", bytes.recomputed}};
     memory.total = bytes.total();

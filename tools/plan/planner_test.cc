@@ -23,6 +23,7 @@ using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 constexpr char kWorkload[] = R"(name = "small"
@@ -178,6 +179,29 @@ TEST_F(PlannerTest, RanksDivideTheStateOfAnotherFramework) {
   EXPECT_DOUBLE_EQ(state("gradients"), (2 + 16.0 / 4) * 4 * part);
 }
 
+TEST_F(PlannerTest, RefusesNothingThatAMeshHasNoUseFor) {
+  const std::string file = testing::TempDir() + "/fsdp_alone.toml";
+  ASSERT_TRUE(WriteFileAtomically(file,
+                                  "name = 'fsdp_alone'\n"
+                                  "options = ['data_parallel.shard=parameters', "
+                                  "'pipeline.schedule=gpipe']\n"
+                                  "[kernels.default]\ndoes = ['pass(all)']\n")
+                  .ok());
+  Planner::Options options = Options();
+  auto dialect = Dialect::Read(file);
+  ASSERT_TRUE(dialect.ok()) << dialect.status();
+  options.dialect = *std::move(dialect);
+  const Planner planner = Create(options);
+  const auto limits = planner.Limits(4);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  std::vector<std::string> names;
+  for (const Candidate& candidate : FirstCandidates(*limits)) {
+    if (planner.Plan(candidate).refused.ok()) names.push_back(candidate.ToString());
+  }
+  EXPECT_THAT(names, IsSupersetOf({"pp=1,dp=4,tp=1,b=1 fsdp", "pp=4,dp=1,tp=1,b=1 gpipe",
+                                   "pp=2,dp=2,tp=1,b=1 gpipe, fsdp"}));
+}
+
 TEST_F(PlannerTest, PlansWhatTheFrameworkHas) {
   Planner::Options options = Options();
   const std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b"};
@@ -198,7 +222,7 @@ TEST_F(PlannerTest, PlansWhatTheFrameworkHas) {
       if (run.refused.ok()) names.push_back(run.candidate.ToString());
     }
     EXPECT_THAT(names, Contains(is_later ? "pp=1,dp=4,tp=1,b=1 zero1" : "pp=1,dp=4,tp=1,b=1 ddp"));
-    EXPECT_THAT(names, Each(Not(ContainsRegex(is_later ? "zero2|fsdp|zb|dualpipe|cp="
+    EXPECT_THAT(names, Each(Not(ContainsRegex(is_later ? "replicas|zero2|fsdp|zb|dualpipe|cp="
                                                        : "zero|fsdp|zb|dualpipe|cp=|sp|select"))));
   }
 
