@@ -24,24 +24,6 @@ double Exposed(const RankEstimate& rank) {
   return sum;
 }
 
-// Adds the kinds of communication that the rank waits for.
-void AddExposed(const RankEstimate& rank, std::set<std::string>& labels) {
-  for (const auto& [label, seconds] : rank.exposed) {
-    if (seconds > 0) labels.insert(label);
-  }
-}
-
-// How much of the step the rank waits for each kind.
-std::vector<std::string> ExposedShares(const RankEstimate& rank,
-                                       const std::set<std::string>& labels, double step) {
-  std::vector<std::string> shares;
-  for (const std::string& label : labels) {
-    const auto exposed = rank.exposed.find(label);
-    shares.push_back(Percent(exposed == rank.exposed.end() ? 0 : exposed->second / step));
-  }
-  return shares;
-}
-
 // The first `rows` of those that are not refused.
 std::vector<const Forecast*> Ranked(const std::vector<Forecast>& runs, size_t rows) {
   std::vector<const Forecast*> ranked;
@@ -54,6 +36,31 @@ std::vector<const Forecast*> Ranked(const std::vector<Forecast>& runs, size_t ro
 // The rank that computes most: the others wait for it.
 const RankEstimate& BusiestRank(const StepEstimate& estimate) {
   return *std::ranges::max_element(estimate.ranks, {}, &RankEstimate::compute);
+}
+
+// What something of a run consists of, by name.
+using Parts = std::vector<std::pair<std::string, double>>;
+
+// A line for each run, and a column for each part that is above 0 in any of them.
+Table PartsTable(const std::string& title, const std::vector<const Forecast*>& runs,
+                 Parts (*parts_of)(const Forecast& run), std::string (*show)(double part)) {
+  Table table = {.title = title, .columns = {{"mesh", Table::Align::kLeft}}};
+  std::vector<std::map<std::string, double>> parts;
+  std::vector<std::string> names;  // as runs have them
+  for (const Forecast* run : runs) {
+    std::map<std::string, double>& of_run = parts.emplace_back();
+    for (const auto& [name, part] : parts_of(*run)) {
+      of_run[name] = part;
+      if (part > 0 && std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  for (const std::string& name : names) table.columns.push_back({name});
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::vector<std::string> cells = {runs[i]->candidate.ToString()};
+    for (const std::string& name : names) cells.push_back(show(parts[i][name]));
+    table.Add(std::move(cells));
+  }
+  return table;
 }
 
 }  // namespace
@@ -79,44 +86,22 @@ Table RunsTable(const std::vector<Forecast>& runs, size_t rows) {
 }
 
 Table RunsMemoryTable(const std::vector<Forecast>& runs, size_t rows) {
-  Table table = {.title = "memory of the fullest rank, by class",
-                 .columns = {{"mesh", Table::Align::kLeft}}};
-  const std::vector<const Forecast*> shown = Ranked(runs, rows);
-  std::vector<std::string> classes;
-  for (const Forecast* run : shown) {
-    for (const auto& [name, bytes] : run->memory.classes) {
-      if (bytes > 0 && std::ranges::find(classes, name) == classes.end()) classes.push_back(name);
-    }
-  }
-  for (const std::string& name : classes) table.columns.push_back({name});
-  for (const Forecast* run : shown) {
-    std::vector<std::string> cells = {run->candidate.ToString()};
-    const std::map<std::string, double> bytes(run->memory.classes.begin(),
-                                              run->memory.classes.end());
-    for (const std::string& name : classes) {
-      const auto found = bytes.find(name);
-      cells.push_back(Bytes(found == bytes.end() ? 0 : found->second));
-    }
-    table.Add(std::move(cells));
-  }
-  return table;
+  return PartsTable(
+      "memory of the fullest rank, by class", Ranked(runs, rows),
+      [](const Forecast& run) { return run.memory.classes; }, Bytes);
 }
 
 Table RunsCommunicationTable(const std::vector<Forecast>& runs, size_t rows) {
-  Table table = {.title = "exposed communication of the rank that computes most, by kind",
-                 .columns = {{"mesh", Table::Align::kLeft}}};
-  const std::vector<const Forecast*> shown = Ranked(runs, rows);
-  std::set<std::string> labels;
-  for (const Forecast* run : shown) AddExposed(BusiestRank(run->estimate), labels);
-  for (const std::string& label : labels) table.columns.push_back({label});
-  for (const Forecast* run : shown) {
-    std::vector<std::string> cells = {run->candidate.ToString()};
-    for (std::string& share : ExposedShares(BusiestRank(run->estimate), labels, run->seconds)) {
-      cells.push_back(std::move(share));
-    }
-    table.Add(std::move(cells));
-  }
-  return table;
+  return PartsTable(
+      "exposed communication of the rank that computes most, by kind", Ranked(runs, rows),
+      [](const Forecast& run) {
+        Parts shares;
+        for (const auto& [label, seconds] : BusiestRank(run.estimate).exposed) {
+          shares.emplace_back(label, seconds / run.seconds);
+        }
+        return shares;
+      },
+      Percent);
 }
 
 Table RefusedTable(const std::vector<Forecast>& runs) {
@@ -192,7 +177,11 @@ Table BestTable(const std::vector<PlannedScenario>& scenarios, double budget) {
 
 Table RanksTable(const Forecast& run) {
   std::set<std::string> labels;
-  for (const RankEstimate& rank : run.estimate.ranks) AddExposed(rank, labels);
+  for (const RankEstimate& rank : run.estimate.ranks) {
+    for (const auto& [label, seconds] : rank.exposed) {
+      if (seconds > 0) labels.insert(label);
+    }
+  }
   Table table = {.title = "where the time of a step goes",
                  .columns = {{"rank along pp"}, {"compute"}, {"optimizer"}, {"bubble"}}};
   for (const std::string& label : labels) table.columns.push_back({label});
@@ -201,8 +190,9 @@ Table RanksTable(const Forecast& run) {
     std::vector<std::string> cells = {absl::StrCat(pp), Percent(rank.compute / run.seconds),
                                       Percent(rank.optimizer / run.seconds),
                                       Percent(rank.bubble / run.seconds)};
-    for (std::string& share : ExposedShares(rank, labels, run.seconds)) {
-      cells.push_back(std::move(share));
+    for (const std::string& label : labels) {
+      const auto exposed = rank.exposed.find(label);
+      cells.push_back(Percent(exposed == rank.exposed.end() ? 0 : exposed->second / run.seconds));
     }
     table.Add(std::move(cells));
   }

@@ -40,12 +40,13 @@ TEST(PlanTest, RanksMeshesAndWritesTheBest) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(
       result.out,
-      AllOf(HasSubstr("2 devices of laptop"), ContainsRegex("pp=1,dp=2,tp=1,b=8 [a-z0-9]+ .* yes"),
-            HasSubstr("what limits the step"), HasSubstr("It fits"),
-            ContainsRegex("memory of the fullest rank, by class\n +mesh +"
-                          "parameters +gradients +optimizer_state +"),
-            ContainsRegex("that computes most, by kind\n +mesh +activations +gradients "),
-            HasSubstr("memory of the fullest rank, 0 along pp")));
+      AllOf(
+          HasSubstr("2 devices of laptop"), ContainsRegex("pp=1,dp=2,tp=1,b=8 [a-z0-9]+ .* yes"),
+          HasSubstr("what limits the step"), HasSubstr("It fits"),
+          ContainsRegex("memory of the fullest rank, by class\n +mesh +"
+                        "parameters +gradients +optimizer_state +"),
+          ContainsRegex("that computes most, by kind\n +mesh +gradients +loss +norm +parameters "),
+          HasSubstr("memory of the fullest rank, 0 along pp")));
   const auto html = ReadFile(page);
   ASSERT_TRUE(html.ok());
   EXPECT_THAT(*html, AllOf(HasSubstr("Time of a step over tp and pp"), HasSubstr("step-timeline"),

@@ -80,10 +80,22 @@ class PlannerTest : public testing::Test {
     options.workload.configs = {file};
     options.make_model = MakeModel;
     options.cluster = SmallCluster();
-    auto dialect = Dialect::Read("foresight/dialects/lockstep.toml");
-    EXPECT_TRUE(dialect.ok()) << dialect.status();
-    options.dialect = *std::move(dialect);
+    options.dialect = ReadDialect("foresight/dialects/lockstep.toml");
     return options;
+  }
+  static Dialect ReadDialect(const std::string& path) {
+    auto dialect = Dialect::Read(path);
+    EXPECT_TRUE(dialect.ok()) << dialect.status();
+    return *std::move(dialect);
+  }
+  // A framework whose kernels take the time of what they read and write.
+  static Dialect PlainDialect(const std::string& keys) {
+    const std::string file = testing::TempDir() + "/plain.toml";
+    EXPECT_TRUE(WriteFileAtomically(file, absl::StrCat("name = 'plain'\n", keys,
+                                                       "\n[kernels.default]\n"
+                                                       "does = ['pass(all)']\n"))
+                    .ok());
+    return ReadDialect(file);
   }
   static Planner Create(const Planner::Options& options = Options()) {
     auto planner = Planner::Create(options);
@@ -154,17 +166,8 @@ TEST_F(PlannerTest, LeavesRefusalsToTheEngine) {
 // (docs of github.com/NVIDIA/Megatron-LM, "Distributed Optimizer"); whole gradients and values are
 // divided by ZeRO-2 and 3.
 TEST_F(PlannerTest, RanksDivideTheStateOfAnotherFramework) {
-  const std::string file = testing::TempDir() + "/other.toml";
-  ASSERT_TRUE(WriteFileAtomically(file,
-                                  "name = 'other'\n"
-                                  "parameter_bytes = {value = 2, gradient = 4, "
-                                  "optimizer = 12}\n"
-                                  "[kernels.default]\ndoes = ['pass(all)']\n")
-                  .ok());
   Planner::Options options = Options();
-  auto dialect = Dialect::Read(file);
-  ASSERT_TRUE(dialect.ok()) << dialect.status();
-  options.dialect = *std::move(dialect);
+  options.dialect = PlainDialect("parameter_bytes = {value = 2, gradient = 4, optimizer = 12}");
   const Planner planner = Create(options);
   const auto state = [&](const std::string& shard) {
     Candidate candidate = On(1, 4, 1);
@@ -180,17 +183,9 @@ TEST_F(PlannerTest, RanksDivideTheStateOfAnotherFramework) {
 }
 
 TEST_F(PlannerTest, RefusesNothingThatAMeshHasNoUseFor) {
-  const std::string file = testing::TempDir() + "/fsdp_alone.toml";
-  ASSERT_TRUE(WriteFileAtomically(file,
-                                  "name = 'fsdp_alone'\n"
-                                  "options = ['data_parallel.shard=parameters', "
-                                  "'pipeline.schedule=gpipe']\n"
-                                  "[kernels.default]\ndoes = ['pass(all)']\n")
-                  .ok());
   Planner::Options options = Options();
-  auto dialect = Dialect::Read(file);
-  ASSERT_TRUE(dialect.ok()) << dialect.status();
-  options.dialect = *std::move(dialect);
+  options.dialect =
+      PlainDialect("options = ['data_parallel.shard=parameters', 'pipeline.schedule=gpipe']");
   const Planner planner = Create(options);
   const auto limits = planner.Limits(4);
   ASSERT_TRUE(limits.ok()) << limits.status();
@@ -206,10 +201,8 @@ TEST_F(PlannerTest, PlansWhatTheFrameworkHas) {
   Planner::Options options = Options();
   const std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b"};
   for (const bool is_later : {false, true}) {
-    auto dialect = Dialect::Read(is_later ? "foresight/dialects/megatron_2022.toml"
-                                          : "foresight/dialects/megatron_2021.toml");
-    ASSERT_TRUE(dialect.ok()) << dialect.status();
-    options.dialect = *std::move(dialect);
+    options.dialect = ReadDialect(is_later ? "foresight/dialects/megatron_2022.toml"
+                                           : "foresight/dialects/megatron_2021.toml");
     const Planner planner = Create(options);
     const auto limits = planner.Limits(4);
     ASSERT_TRUE(limits.ok()) << limits.status();
@@ -222,14 +215,19 @@ TEST_F(PlannerTest, PlansWhatTheFrameworkHas) {
       if (run.refused.ok()) names.push_back(run.candidate.ToString());
     }
     EXPECT_THAT(names, Contains(is_later ? "pp=1,dp=4,tp=1,b=1 zero1" : "pp=1,dp=4,tp=1,b=1 ddp"));
-    EXPECT_THAT(names, Each(Not(ContainsRegex(is_later ? "replicas|zero2|fsdp|zb|dualpipe|cp="
-                                                       : "zero|fsdp|zb|dualpipe|cp=|sp|select"))));
+    EXPECT_THAT(
+        names, Each(Not(ContainsRegex(is_later ? "replicas|zero2|fsdp|zb|dualpipe|cp="
+                                               : "replicas|zero|fsdp|zb|dualpipe|cp=|sp|select"))));
   }
 
   Candidate candidate = On(1, 4, 1);
   candidate.shard = "parameters";
   EXPECT_EQ(Create(options).Plan(candidate).refused.message(),
             "megatron_2022 has no data_parallel.shard=parameters; it has none, optimizer");
+  candidate = On(1, 2, 1);
+  candidate.mesh.replicas = 2;
+  EXPECT_EQ(Create(options).Plan(candidate).refused.message(),
+            "megatron_2022 has no mesh.replicas=2; it has 1");
 }
 
 TEST_F(PlannerTest, ExplainsWhereTimeAndMemoryGo) {
@@ -329,6 +327,12 @@ TEST_F(PlannerTest, KnowsRanksThatDivideExperts) {
   ASSERT_TRUE(with_some.refused.ok()) << with_some.refused;
   EXPECT_LT(with_some.memory.total, with_all.memory.total);
   EXPECT_NE(with_some.seconds, with_all.seconds);
+  // Another framework's bytes are known per parameter, and there are two numbers of dividers.
+  options.dialect = PlainDialect("parameter_bytes = {value = 2}");
+  EXPECT_TRUE(Create(options).Plan(divided).refused.ok());
+  divided.shard = "optimizer";
+  EXPECT_THAT(std::string(Create(options).Plan(divided).refused.message()),
+              HasSubstr("use data_parallel.shard=none"));
   const std::vector<Forecast> runs = Search(planner, *limits, [](int64_t, int64_t) {});
   const auto has = [&runs](auto&& is) {
     return std::any_of(runs.begin(), runs.end(),
