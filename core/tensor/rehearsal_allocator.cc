@@ -7,7 +7,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMappingBytes = int64_t{256} << 30;
+// Small beside the 2^47 addresses of a process, which may rehearse a thousand ranks at once.
+constexpr int64_t kMappingBytes = int64_t{16} << 30;
 
 }  // namespace
 

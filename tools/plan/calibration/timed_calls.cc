@@ -34,7 +34,7 @@ constexpr Operation kOperationsTimed[] = {Operation::kAllReduce, Operation::kRed
                                           Operation::kAllGather, Operation::kBroadcast,
                                           Operation::kSend};
 
-// Seconds after which a busy machine leaves out the calls that remain: those of the largest sizes.
+// Seconds after which a busy machine leaves out the calls that remain, but for the smallest.
 constexpr double kMostSeconds = 10;
 
 // Rounds of kernels beside a call, at most.
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Tr
     for (const Operation operation : kOperationsTimed) {
       // All ranks see the same time, and stop together.
       LS_ASSIGN_OR_RETURN(const double spent, max(SecondsSince(begin)));
-      if (spent > kMostSeconds) return rows;
+      if (spent > kMostSeconds && size > kSizes[0]) return rows;
       const TimedCall call = CallOfSize(operation, DType::kF32, ranks, size, /*in_place=*/false);
       LS_ASSIGN_OR_RETURN(const double call_seconds, calls.Seconds(call, each));
       rows.push_back({.operation = operation,

@@ -14,7 +14,8 @@ int CallsToTime();
 // long ranks that meet wait for the last of them (Measurements without kernels), in about `seconds`
 // seconds: what a call adds to the time of a rank that computes before and behind it, so that
 // caches hold other things, and the ranks come to the call at different times. A machine that is so
-// busy that calls take more than 10 s in all leaves out those of the largest sizes.
+// busy that calls take more than 10 s in all leaves out those of the largest sizes, and times those
+// of the smallest all the same.
 absl::StatusOr<Measurements> TimeCallsOfThreads(int ranks, double seconds);
 
 // The same among processes: starts this very program under `mpirun`, whose ranks call
