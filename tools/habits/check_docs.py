@@ -172,6 +172,7 @@ class Checker:
             own = command
         else:
             return
+        own = re.sub(r'"(?:mpirun|srun) [^"]*"', "", own)  # the flags of launchers are not ours
         for flag in re.findall(r"(?:^|\s)--([a-z]\w*)", own):
             if flag not in self.flags:
                 self.complain(path, number, f"no program has a flag --{flag}")

@@ -52,13 +52,15 @@ class CheckDocsTest(unittest.TestCase):
     def test_what_is_there_passes(self):
         for code in ("core/kernels/kernels.h", "core/kernels/", "kernels.h", "strategies/<name>/<name>.h",
                      "tools/bench/torch_*.py", "//tools/bench:training --rounds 2", "tools/plan:calibrate",
-                     "//core/comm/...", "./bazelw test //core/config/...", "losses.csv", "runs/x/single"):
+                     "//core/comm/...", "./bazelw test //core/config/...", "losses.csv", "runs/x/single",
+                     './bazelw run //tools/launch -- --launcher "srun --mpi=pmix -n {ranks}" --ranks 4'):
             self.assertEqual(self.complaints(code), "", code)
 
     def test_what_is_not_there_is_found(self):
         for code in ("core/kernels/no_such.h", "no_such_file.h", "strategies/no_such", "tools/no_such_*.py",
                      "//tools/bench:no_such", "tools/plan:no_such", "//no_such/...",
-                     "./bazelw test //no_such/...", "./bazelw run //tools/bench:training -- --no_such"):
+                     "./bazelw test //no_such/...", "./bazelw run //tools/bench:training -- --no_such",
+                     './bazelw run //tools/launch -- --launcher "srun" --no_such'):
             self.assertNotEqual(self.complaints(code), "", code)
 
 

@@ -76,14 +76,16 @@ class LaunchTest : public LaunchedRunTest {
     return Subprocess::Start({.arguments = all}).value();
   }
 
-  // Makes a launcher that outlives its ranks, as mpirun that waits for a host which it cannot
-  // reach.
+  // The path of a program that it makes.
+  std::string Script(const std::string& name, const std::string& text) const {
+    const std::string script = path(name);
+    EXPECT_EQ(WriteFileAtomically(script, "#!/bin/sh\n" + text), absl::OkStatus());
+    fs::permissions(script, fs::perms::owner_all);
+    return script;
+  }
+  // A launcher that outlives its ranks, as mpirun that waits for a host which it cannot reach.
   std::string WaitingLauncher() const {
-    const std::string waiting = path("waiting.sh");
-    EXPECT_EQ(WriteFileAtomically(waiting, "#!/bin/sh\nbuild_defs/mpi_test.sh \"$@\"\nsleep 600\n"),
-              absl::OkStatus());
-    fs::permissions(waiting, fs::perms::owner_all);
-    return waiting;
+    return Script("waiting.sh", "build_defs/mpi_test.sh \"$@\"\nsleep 600\n");
   }
 
   // Steps in losses.csv.
@@ -172,13 +174,10 @@ TEST_F(LaunchTest, TheSameCommandGoesOnWhenTheLauncherWasKilled) {
 }
 
 TEST_F(LaunchTest, GoesOnWithFewerRanksOnTheSameCurve) {
-  const std::string script = path("hosts.sh");
-  ASSERT_EQ(
-      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\nif [ -e ", out(),
-                                               "/checkpoints ]; then echo localhost:3; else echo "
-                                               "localhost:4; fi\n")),
-      absl::OkStatus());
-  fs::permissions(script, fs::perms::owner_all);
+  const std::string script =
+      Script("hosts.sh",
+             absl::StrCat("if [ -e ", out(),
+                          "/checkpoints ]; then echo localhost:3; else echo localhost:4; fi\n"));
   Subprocess launcher =
       Start({"--ranks", "4", "--min_ranks", "1", "--host_discovery_script", script});
   AwaitSteps(100);
@@ -274,14 +273,6 @@ class MachinesTest : public LaunchTest {
       EXPECT_TRUE(fs::is_empty(absl::StrCat(memory, machine))) << machine;
     }
   }
-
- private:
-  std::string Script(const std::string& name, const std::string& text) const {
-    const std::string script = path(name);
-    EXPECT_EQ(WriteFileAtomically(script, "#!/bin/sh\n" + text), absl::OkStatus());
-    fs::permissions(script, fs::perms::owner_all);
-    return script;
-  }
 };
 
 // Each has half of the state.
@@ -297,12 +288,10 @@ TEST_F(MachinesTest, AnotherOneTakesThePlace) { Lose(0, 4, "4 1 2 3", /*of_launc
 TEST_F(MachinesTest, TheLauncherMayBeOnOneWithoutRanks) { Lose(3, 2, "0 2", /*of_launcher=*/5); }
 
 TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
-  const std::string script = path("hosts.sh"), back = path("host_is_back");
-  ASSERT_EQ(WriteFileAtomically(
-                script, absl::StrCat("#!/bin/sh\nif [ -e ", back,
-                                     " ]; then echo localhost:4; else echo localhost:2; fi\n")),
-            absl::OkStatus());
-  fs::permissions(script, fs::perms::owner_all);
+  const std::string back = path("host_is_back");
+  const std::string script = Script(
+      "hosts.sh",
+      absl::StrCat("if [ -e ", back, " ]; then echo localhost:4; else echo localhost:2; fi\n"));
   Subprocess launcher =
       Start({"--ranks", "4", "--min_ranks", "2", "--host_discovery_script", script});
   AwaitSteps(30);
@@ -409,6 +398,20 @@ TEST_F(LaunchTest, ARankThatDiedBeforeItsLauncherEndedItIsNamed) {
   EXPECT_EQ(restarts[0].cause, "rank 0: killed by signal 9 (Killed)");
 }
 
+// A killed srun leaves a process that has Slurm end the ranks.
+TEST_F(LaunchTest, WhatAKilledLauncherLeavesHasAMomentForItsWork) {
+  const std::string leaving = Script(
+      "leaving.sh",
+      absl::StrCat("self=$$\n(while kill -0 $self; do sleep 0.1; done; sleep 0.5; echo done >> ",
+                   path("left"), ") 2> /dev/null &\nexec build_defs/mpi_test.sh \"$@\"\n"));
+  Subprocess launcher = Start({"--ranks", "2", "--launcher", leaving + " {ranks}"});
+  AwaitSteps(60);
+  Kill(Kind::kMpirun);
+  ExpectTheRunOfSingle(launcher.Wait());
+  // The killed one, and the next one at its end.
+  EXPECT_EQ(File("left"), "done\ndone\n");
+}
+
 // mpirun then ends its ranks and has exit code 1, as where the user has made a mistake.
 TEST_F(LaunchTest, GoesOnAfterMpirunWasToldToEnd) {
   // Ranks train on for up to a second before mpirun has ended them, so there must be steps left.
@@ -423,12 +426,8 @@ TEST_F(LaunchTest, GoesOnAfterMpirunWasToldToEnd) {
 
 TEST_F(LaunchTest, ACompleteRunIsNotBegunAgainForItsLaunchersExitCode) {
   for (const char* code : {"1", "137"}) {
-    const std::string failing = path("failing.sh");
-    ASSERT_EQ(
-        WriteFileAtomically(
-            failing, absl::StrCat("#!/bin/sh\nbuild_defs/mpi_test.sh \"$@\"\nexit ", code, "\n")),
-        absl::OkStatus());
-    fs::permissions(failing, fs::perms::owner_all);
+    const std::string failing =
+        Script("failing.sh", absl::StrCat("build_defs/mpi_test.sh \"$@\"\nexit ", code, "\n"));
     fs::remove_all(out());
     ExpectTheRunOfSingle(Start({"--ranks", "2", "--launcher", failing + " {ranks}"}).Wait());
     EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
@@ -436,9 +435,7 @@ TEST_F(LaunchTest, ACompleteRunIsNotBegunAgainForItsLaunchersExitCode) {
 }
 
 TEST_F(LaunchTest, ALauncherThatBringsNoRanksTogetherIsEnded) {
-  const std::string sleeping = path("sleeping.sh");
-  ASSERT_EQ(WriteFileAtomically(sleeping, "#!/bin/sh\nsleep 600\n"), absl::OkStatus());
-  fs::permissions(sleeping, fs::perms::owner_all);
+  const std::string sleeping = Script("sleeping.sh", "sleep 600\n");
   const ProcessResult result =
       Start({"--ranks", "2", "--max_restarts", "1", "--longest_start", "1", "--launcher", sleeping})
           .Wait();
@@ -450,22 +447,17 @@ TEST_F(LaunchTest, ALauncherThatBringsNoRanksTogetherIsEnded) {
 
 // What the launcher says itself is shown where no rank was there to say anything.
 TEST_F(LaunchTest, ALauncherThatCannotStartRanksIsHeard) {
-  const std::string full = path("full.sh");
   const std::string border(74, '-');
-  ASSERT_EQ(
-      WriteFileAtomically(full, absl::StrCat("#!/bin/sh\nprintf '%s\\n' '", border,
-                                             "' 'not enough slots' '", border, "' >&2\nexit 1\n")),
-      absl::OkStatus());
-  fs::permissions(full, fs::perms::owner_all);
+  const std::string full =
+      Script("full.sh", absl::StrCat("printf '%s\\n' '", border, "' 'not enough slots' '", border,
+                                     "' >&2\nexit 1\n"));
   const ProcessResult result = Start({"--ranks", "2", "--launcher", full}).Wait();
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("not enough slots"));
 }
 
 TEST_F(LaunchTest, GivesUpWhereRanksDieAgainAndAgain) {
-  const std::string dying = path("dying.sh");
-  ASSERT_EQ(WriteFileAtomically(dying, "#!/bin/sh\nkill -9 $$\n"), absl::OkStatus());
-  fs::permissions(dying, fs::perms::owner_all);
+  const std::string dying = Script("dying.sh", "kill -9 $$\n");
   const ProcessResult result =
       Start({"--ranks", "2", "--max_restarts", "1", "--launcher", dying}).Wait();
   EXPECT_EQ(result.exit_code, 1);

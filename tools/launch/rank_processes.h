@@ -9,7 +9,7 @@ namespace lockstep {
 
 // A process of a launched run, as /proc shows it.
 struct LaunchedProcess {
-  enum class Kind { kRank, kWorker, kMpirun, kLauncher };
+  enum class Kind { kRank, kWorker, kMpirun, kLauncher };  // srun counts as mpirun
   pid_t pid = -1;
   Kind kind = Kind::kRank;
 };

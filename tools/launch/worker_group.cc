@@ -24,6 +24,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/checksum.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/run/stop/exit_codes.h"
 #include "tools/experiment/paths.h"
@@ -32,6 +33,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kLock[] = "/launcher.lock";
+constexpr double kSecondsToEnd = 3;  // for what a launcher leaves
 // As :worker writes them.
 constexpr char kEnded[] = "ended-", kFailed[] = "failed-", kStopped[] = "stopped-";
 
@@ -57,11 +59,19 @@ std::vector<pid_t> Children() {
   return children;
 }
 
-// Kills and reaps what is left; the children of what is killed end with it, or come to us.
+// Reaps what is left. It has a moment to end by itself: srun, when killed, leaves a process that
+// has Slurm end the ranks, which are children of nobody here. The rest is killed; children of what
+// is killed end with it, or come to us.
 void EndChildren() {
+  const int64_t start = NowNanos();
   while (true) {
-    for (const pid_t child : Children()) kill(child, SIGKILL);
-    if (waitpid(-1, nullptr, 0) < 0 && errno == ECHILD) return;
+    const bool is_over = SecondsSince(start) > kSecondsToEnd;
+    if (is_over) {
+      for (const pid_t child : Children()) kill(child, SIGKILL);
+    }
+    const pid_t ended = waitpid(-1, nullptr, is_over ? 0 : WNOHANG);
+    if (ended < 0 && errno == ECHILD) return;
+    if (ended == 0) usleep(1000);
   }
 }
 
@@ -168,6 +178,7 @@ WorkerGroup::WorkerGroup(WorkerGroup&& other) noexcept
 
 WorkerGroup::~WorkerGroup() {
   if (launcher_ < 0) return;
+  kill(launcher_, SIGKILL);
   EndChildren();
   PassOn();
 }

@@ -16,6 +16,8 @@ struct FaultOptions {
   std::string folder;  // for the files of its runs; empty at first, removed by the caller
   int count = 1;       // how many faults to bring about
   uint64_t seed = 1;   // decides which, where and when
+  // For kinds whose ranks are processes that tools/launch starts: its --launcher.
+  std::string launcher = "build_defs/mpi_test.sh {ranks}";
   // Told one line after each run.
   std::function<void(const std::string&)> progress = [](const std::string&) {};
 };

@@ -28,6 +28,9 @@
 ABSL_FLAG(std::string, kinds, "", "which, separated by commas; default: all");
 ABSL_FLAG(int, count, 0, "faults of each kind; default: as many as the kind usually has");
 ABSL_FLAG(uint64_t, seed, 1, "decides which faults come, where and when");
+ABSL_FLAG(std::string, launcher, lockstep::FaultOptions().launcher,
+          "of process_kills: command that starts {ranks} processes on this machine, such as \"srun "
+          "--mpi=pmix -n {ranks} --kill-on-bad-exit=1\"");
 ABSL_FLAG(std::string, folder, "/tmp", "where the runs' files go; they are removed at the end");
 
 namespace lockstep {
@@ -79,6 +82,7 @@ absl::StatusOr<int> Run() {
         kind.run({.folder = absl::StrCat(folder, "/", kind.name),
                   .count = count == 0 ? kind.usual_count : count,
                   .seed = absl::GetFlag(FLAGS_seed),
+                  .launcher = absl::GetFlag(FLAGS_launcher),
                   .progress = [](const std::string& line) {
                     std::fprintf(stderr, "  %s\n", line.c_str());
                   }});

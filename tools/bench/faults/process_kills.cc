@@ -80,7 +80,7 @@ const char* NameOf(Kind kind) {
     case Kind::kWorker:
       return "worker";
     case Kind::kMpirun:
-      return "mpirun";
+      return "mpirun or srun";
     case Kind::kLauncher:
       return "launcher";
   }
@@ -226,7 +226,7 @@ class KilledRuns {
         Subprocess::Start(
             {.arguments = {
                  "tools/launch/launch", "--strategy", "mesh", "--launcher",
-                 absl::StrCat("build_defs/mpi_test.sh {ranks} ", kDyingRanks, " ", kill_path_),
+                 absl::StrCat(options_.launcher, " ", kDyingRanks, " ", kill_path_),
                  "--max_restarts", "1000", "--", "--config", config_, "--out", out_, "--legs",
                  Legs(), "--set",
                  absl::StrCat("checkpoint.in_memory_every=", has_copies_ ? kCopyEvery : 0)}}));
@@ -374,7 +374,7 @@ absl::StatusOr<FaultCounts> KillProcesses(const FaultOptions& options) {
 FaultKind ProcessKillsKind() {
   return {.name = "process_kills",
           .meaning =
-              "kill -9 of ranks, workers, mpirun and launchers; runs must go on by "
+              "kill -9 of ranks, workers, mpirun or srun, and launchers; runs must go on by "
               "themselves to the undisturbed run's bits, and leave nothing behind",
           .usual_count = 200,
           .run = KillProcesses};
