@@ -19,9 +19,11 @@ namespace {
 
 constexpr double kGoalMean = 0.06, kGoalLargest = 0.15, kGoalRegret = 0.02;
 
+enum class Kind { kText, kExperts, kImages };
+
 struct Model {
   std::string name, config;
-  bool has_text = true;
+  Kind kind = Kind::kText;
 };
 const std::vector<Model>& Models() {
   static const std::vector<Model> models = {
@@ -39,7 +41,15 @@ const std::vector<Model>& Models() {
        "name = 'resnet'\n[model]\nkind = 'resnet'\ndepth = 18\nstem = 'cifar'\nwidth = 18\n"
        "[data]\nkind = 'shapes'\n[batch]\nsize = 40\n[cut]\nshards = 2\nmicro_batches = 2\n"
        "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n",
-       /*has_text=*/false},
+       Kind::kImages},
+      // Each token has all experts: other loads are not known before a run.
+      {"Llama 2 x 192, experts",
+       "name = 'mixture'\n[model]\nkind = 'llama'\nlayers = 2\nheads = 4\nkey_heads = 2\n"
+       "width = 192\n[model.experts]\ncount = 2\ntop_k = 2\nwidth = 320\n"
+       "[data]\nkind = 'markov'\nvocabulary = 120\norder = 1\ncontext = 64\n"
+       "[batch]\nsize = 24\n[cut]\nshards = 2\nmicro_batches = 2\n"
+       "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 3e-4\n",
+       Kind::kExperts},
   };
   return models;
 }
@@ -48,8 +58,10 @@ struct Preset {
   std::string name;
   int ranks;
   std::vector<std::string> assignments = {};
-  bool needs_text = false;
+  bool (*can_run)(Kind) = [](Kind) { return true; };
 };
+bool HasTokens(Kind kind) { return kind != Kind::kImages; }
+bool HasExperts(Kind kind) { return kind == Kind::kExperts; }
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> presets = {
       {"single", 1},
@@ -60,7 +72,8 @@ const std::vector<Preset>& Presets() {
       {"zero2", 2, {"mesh.dp=2"}},
       {"fsdp", 2, {"mesh.dp=2"}},
       {"tp", 2, {"mesh.dp=1", "mesh.tp=2"}},
-      {"cp", 2, {"mesh.dp=1", "mesh.cp=2"}, /*needs_text=*/true},
+      {"cp", 2, {"mesh.dp=1", "mesh.cp=2"}, HasTokens},
+      {"ep", 2, {"mesh.dp=2", "mesh.ep=2"}, HasExperts},
       {"layerwise", 2, {"mesh.pp=2", "mesh.dp=1"}},
       {"gpipe", 2, {"mesh.pp=2", "mesh.dp=1"}},
       {"fsdp_pipe", 2, {"mesh.pp=2", "mesh.dp=1"}},
@@ -85,7 +98,7 @@ std::vector<Run> AllRuns() {
   const bool has_mpi = !FindOnPath("mpirun").empty();
   for (const Model& model : Models()) {
     for (const Preset& preset : Presets()) {
-      if (preset.needs_text && !model.has_text) continue;
+      if (!preset.can_run(model.kind)) continue;
       runs.push_back({.model = &model, .preset = &preset});
       if (has_mpi && preset.ranks > 1) {
         runs.push_back({.model = &model, .preset = &preset, .is_mpi = true});

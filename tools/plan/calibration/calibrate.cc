@@ -105,6 +105,14 @@ std::vector<std::vector<std::string>> Models() {
   llama(384, 6, 256, 2, 64);
   llama(64, 8, 64, 16, 16, leaves);
   llama(192, 4, 64, 8, 64, leaves);
+  const auto experts = [](int count, int width) {
+    return std::vector<std::string>{absl::StrCat("model.experts.count=", count),
+                                    "model.experts.top_k=2",
+                                    absl::StrCat("model.experts.width=", width)};
+  };
+  llama(64, 4, 64, 16, 32, experts(8, 96));
+  llama(128, 4, 64, 8, 64, experts(4, 192));
+  llama(256, 8, 64, 8, 128, experts(2, 512));
   resnet(8, 4);
   resnet(8, 32);
   resnet(12, 12);
