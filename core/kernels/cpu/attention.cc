@@ -237,7 +237,7 @@ void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet inst
 
 void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                   const Tensor& log_sum_exp) {
-  Span span(this, {qkv, y, log_sum_exp});
+  Span span(this, {qkv}, {y, log_sum_exp});
   Buffers buffers(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/false);
   buffers.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {
@@ -247,7 +247,7 @@ void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv,
 
 void CpuKernels::AttentionOfFurtherTokens(const Attention& attention, int64_t before,
                                           const Tensor& qkv, const Tensor& keys, const Tensor& y) {
-  Span span(this, {qkv, keys, y});
+  Span span(this, {qkv}, {keys, y});
   const int64_t time = before + qkv.shape()[1];
   CHECK_EQ(qkv.shape()[0], 1) << "keys are kept of one sequence";
   CHECK_EQ(keys.shape()[1], 2 * attention.key_width()) << keys.shape();
@@ -263,7 +263,7 @@ void CpuKernels::AttentionOfFurtherTokens(const Attention& attention, int64_t be
 void CpuKernels::AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                    const Tensor& log_sum_exp, const Tensor& dy,
                                    const Tensor& dqkv) {
-  Span span(this, {qkv, y, log_sum_exp, dy, dqkv});
+  Span span(this, {qkv, y, log_sum_exp, dy}, {dqkv});
   Buffers buffers(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/true);
   buffers.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {

@@ -196,7 +196,7 @@ void BackwardQueries(const LeafCall& call, int64_t i, int64_t next, int64_t leaf
 void CpuKernels::AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves,
                                                const Tensor& qkv, const Tensor& y,
                                                const Tensor& log_sum_exp) {
-  Span span(this, {qkv, y, log_sum_exp});
+  Span span(this, {qkv}, {y, log_sum_exp});
   const LeafCall call(attention, leaves, qkv, instructions_);
   ForwardBuffers buffers(call);
   buffers.scratch.Allocate(*this, MaxThreads());
@@ -213,7 +213,7 @@ void CpuKernels::AttentionBackwardByTokenLeaves(const Attention& attention, int6
                                                 const Tensor& qkv, const Tensor& y,
                                                 const Tensor& log_sum_exp, const Tensor& dy,
                                                 const Tensor& dqkv) {
-  Span span(this, {qkv, y, log_sum_exp, dy, dqkv});
+  Span span(this, {qkv, y, log_sum_exp, dy}, {dqkv});
   const LeafCall call(attention, leaves, qkv, instructions_);
   BackwardBuffers buffers(call);
   buffers.scratch.Allocate(*this, MaxThreads());

@@ -268,7 +268,7 @@ void BackwardPart(const PartCall& call, int64_t first_head, const PartBackwardBu
 void CpuKernels::AttentionOfPart(const Attention& attention, const AttentionPart& part,
                                  const Tensor& queries, const Tensor& keys,
                                  const AttentionSums& to) {
-  Span span(this, {queries, keys, to.largest, to.sums, to.outputs});
+  Span span(this, {queries, keys}, {to.largest, to.sums, to.outputs});
   const PartCall call(attention, part, queries, keys, instructions_);
   ForwardBuffers buffers(call);
   buffers.scratch.Allocate(*this, MaxThreads());
@@ -277,7 +277,7 @@ void CpuKernels::AttentionOfPart(const Attention& attention, const AttentionPart
 
 void CpuKernels::AddAttention(const Attention& attention, const AttentionSums& more,
                               const AttentionSums& to) {
-  Span span(this, {more.largest, more.sums, more.outputs, to.largest, to.sums, to.outputs});
+  Span span(this, {more.largest, more.sums, more.outputs}, {to.largest, to.sums, to.outputs});
   ForSequences(attention, more, [&](const Attended& added, int64_t time, int64_t place) {
     const Attended sum = AttendedAt(attention, to, place);
     for (int64_t t = 0; t < time; ++t) {
@@ -289,7 +289,7 @@ void CpuKernels::AddAttention(const Attention& attention, const AttentionSums& m
 
 void CpuKernels::FinishAttention(const Attention& attention, const AttentionSums& sums,
                                  const Tensor& y, const Tensor& log_sum_exp) {
-  Span span(this, {sums.largest, sums.sums, sums.outputs, y, log_sum_exp});
+  Span span(this, {sums.largest, sums.sums, sums.outputs}, {y, log_sum_exp});
   ForSequences(attention, sums, [&](const Attended& all, int64_t time, int64_t place) {
     const int64_t width = attention.head_width;
     for (int64_t t = 0; t < time; ++t) {
@@ -306,7 +306,7 @@ void CpuKernels::AttentionOfPartBackward(const Attention& attention, const Atten
                                          const Tensor& queries, const Tensor& keys, const Tensor& y,
                                          const Tensor& log_sum_exp, const Tensor& dy,
                                          const Tensor& dqueries, const Tensor& dkeys) {
-  Span span(this, {queries, keys, y, log_sum_exp, dy, dqueries, dkeys});
+  Span span(this, {queries, keys, y, log_sum_exp, dy}, {dqueries, dkeys});
   const PartCall call(attention, part, queries, keys, instructions_);
   PartBackwardBuffers buffers(call);
   buffers.scratch.Allocate(*this, MaxThreads());

@@ -95,7 +95,7 @@ void NormalizeColumns(const Tensor& x, const Tensor& scale, const Tensor& shift,
 Tensor CpuKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
                              const Tensor& residual, float epsilon, Activation activation,
                              const Tensor& y, const Tensor& mean, const Tensor& variance) {
-  Span span(this, {x, scale, shift, residual, y, mean, variance});
+  Span span(this, {x, scale, shift, residual}, {y, mean, variance});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   CHECK_EQ(scale.elements(), width);
   if (SkipsLoops()) return Tensor();  // nothing is allocated below
@@ -131,7 +131,7 @@ void CpuKernels::BatchNormInference(const Tensor& x, const Tensor& scale, const 
                                     const Tensor& residual, const Tensor& mean,
                                     const Tensor& variance, float epsilon, Activation activation,
                                     const Tensor& y) {
-  Span span(this, {x, scale, shift, residual, mean, variance, y});
+  Span span(this, {x, scale, shift, residual, mean, variance}, {y});
   if (SkipsLoops()) return;
   NormalizeColumns(x, scale, shift, residual, mean.data<float>(), variance.data<float>(), epsilon,
                    activation, y);
@@ -142,7 +142,7 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
                                    const Tensor& y, const Tensor& dy, const Tensor& dx,
                                    const Tensor& dresidual, Write write, const Tensor& dscale,
                                    const Tensor& dshift) {
-  Span span(this, {x, scale, mean, variance, y, dy, dx, dresidual, dscale, dshift});
+  Span span(this, {x, scale, mean, variance, y, dy}, {dx, dresidual, dscale, dshift});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
   // The gradient behind the activation goes to the residual as it is; without a residual of its own
@@ -223,7 +223,7 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
 
 void CpuKernels::AddStatistics(const Tensor& mean, const Tensor& variance, float weight,
                                Write write, const Tensor& sums) {
-  Span span(this, {mean, variance, sums});
+  Span span(this, {mean, variance}, {sums});
   const int64_t channels = mean.elements();
   CHECK_EQ(sums.elements(), 3 * channels);
   float* out = sums.data<float>();
@@ -239,7 +239,7 @@ void CpuKernels::AddStatistics(const Tensor& mean, const Tensor& variance, float
 void CpuKernels::UpdateRunningStatistics(const Tensor& sums, double weight, int64_t rows,
                                          float momentum, const Tensor& running_mean,
                                          const Tensor& running_variance) {
-  Span span(this, {sums, running_mean, running_variance});
+  Span span(this, {sums}, {running_mean, running_variance});
   const int64_t channels = running_mean.elements();
   const float* in = sums.data<float>();
   const bool has_squares = sums.elements() == 3 * channels;

@@ -152,7 +152,7 @@ void CpuKernels::ConvolutionByGroups(bool forward, const Tensor& x, const Tensor
 
 void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
                              const Window& window, const Tensor& y) {
-  Span span(this, {x, w, bias, y});
+  Span span(this, {x, w, bias}, {y});
   CHECK_EQ(x.shape()[-1], w.shape()[-1]);
   CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
   if (cpu::WinogradPays(window, x.shape()[3], y.shape()[3])) {
@@ -163,7 +163,7 @@ void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bia
 
 void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
                                           const Tensor& dx) {
-  Span span(this, {dy, w, dx});
+  Span span(this, {dy, w}, {dx});
   if (cpu::WinogradPays(window, dx.shape()[3], dy.shape()[3])) {
     return cpu::WinogradBackwardInput(*this, dy, w, dx);
   }
@@ -172,7 +172,7 @@ void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, con
 
 void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                            Write write, const Tensor& dw, const Tensor& dbias) {
-  Span span(this, {dy, x, dw, dbias});
+  Span span(this, {dy, x}, {dw, dbias});
   // The sum of a call is complete, in fp32, before it is added to what dw holds.
   const bool in_place = write == Write::kOverwrite && dw.dtype() == DType::kF32;
   const Tensor sum = in_place ? dw : Workspace(dw.shape());

@@ -45,12 +45,12 @@ void CastElements(const Tensor& x, const Tensor& y) {
 }  // namespace
 
 void CpuKernels::Fill(const Tensor& y, float value) {
-  Span span(this, {y});
+  Span span(this, {}, {y});
   ForRanges([value](auto out) { out.setConstant(value); }, y);
 }
 
 void CpuKernels::Copy(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   CHECK_EQ(x.bytes(), y.bytes());
   ParallelFor(x.bytes(), kGrain * 4, [&](int64_t begin, int64_t end) {
     std::memcpy(y.raw() + begin, x.raw() + begin, end - begin);
@@ -58,7 +58,7 @@ void CpuKernels::Copy(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::Cast(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   CHECK_EQ(x.elements(), y.elements());
   if (x.dtype() == y.dtype()) {
     Copy(x, y);
@@ -77,37 +77,37 @@ void CpuKernels::Cast(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::CopyFromHost(const void* host, const Tensor& y) {
-  Span span(this, {y});
+  Span span(this, {}, {y});
   std::memcpy(y.raw(), host, y.bytes());
 }
 
 void CpuKernels::CopyToHost(const Tensor& x, void* host) {
-  Span span(this, {x});
+  Span span(this, {x}, {});
   std::memcpy(host, x.raw(), x.bytes());
 }
 
 void CpuKernels::Add(const Tensor& a, const Tensor& b, const Tensor& y) {
-  Span span(this, {a, b, y});
+  Span span(this, {a, b}, {y});
   ForRanges([](auto out, auto p, auto q) { out = p + q; }, y, a, b);
 }
 
 void CpuKernels::Multiply(const Tensor& a, const Tensor& b, const Tensor& y) {
-  Span span(this, {a, b, y});
+  Span span(this, {a, b}, {y});
   ForRanges([](auto out, auto p, auto q) { out = p * q; }, y, a, b);
 }
 
 void CpuKernels::Scale(const Tensor& x, float factor, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   ForRanges([factor](auto out, auto in) { out = in * factor; }, y, x);
 }
 
 void CpuKernels::AddScaled(const Tensor& x, float factor, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   ForRanges([factor](auto out, auto sum, auto in) { out = sum + in * factor; }, y, y, x);
 }
 
 void CpuKernels::Relu(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   ForRanges(
       [](auto out, auto in) {
         for (int64_t i = 0; i < out.size(); ++i) out[i] = in[i] < 0 ? 0 : in[i];  // NaN passes
@@ -116,13 +116,13 @@ void CpuKernels::Relu(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) {
-  Span span(this, {y, dy, dx});
+  Span span(this, {y, dy}, {dx});
   ForRanges([](auto in, auto out, auto gradient) { in = (out > 0.0f).select(gradient, 0.0f); }, dx,
             y, dy);
 }
 
 void CpuKernels::Gelu(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   ForRanges(
       [](auto out, auto in) {
         for (int64_t i = 0; i < out.size(); ++i) out[i] = cpu::Gelu(in[i]);
@@ -131,7 +131,7 @@ void CpuKernels::Gelu(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
-  Span span(this, {x, dy, dx});
+  Span span(this, {x, dy}, {dx});
   ForRanges(
       [](auto out, auto in, auto gradient) {
         for (int64_t i = 0; i < out.size(); ++i)
@@ -142,7 +142,7 @@ void CpuKernels::GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& d
 
 void CpuKernels::ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
                               const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   const Philox philox(dropout.key);
   const float scale = 1.0f / (1.0f - dropout.probability);
   ParallelFor(x.elements(), kGrain, [&](int64_t begin, int64_t end) {

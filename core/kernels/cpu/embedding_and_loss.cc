@@ -43,7 +43,7 @@ float RowLoss(const float* row, int64_t classes, int32_t target, float factor, f
 }  // namespace
 
 void CpuKernels::Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
-  Span span(this, {ids, table, y});
+  Span span(this, {ids, table}, {y});
   CHECK(y.dtype() == table.dtype()) << Name(y.dtype()) << " of " << Name(table.dtype());
   const int64_t vocabulary = table.shape()[0], bytes = table.shape()[1] * SizeOf(table.dtype());
   // The sign bit is the uppermost of each element, whose lower bytes come first.
@@ -66,7 +66,7 @@ void CpuKernels::Embedding(const Tensor& ids, const Tensor& table, const Tensor&
 
 void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                                    const Tensor& dtable) {
-  Span span(this, {ids, dy, dtable});
+  Span span(this, {ids, dy}, {dtable});
   if (write == Write::kOverwrite) Fill(dtable, 0);
   const int64_t rows = ids.elements(), vocabulary = dtable.shape()[0], width = dtable.shape()[1];
   const int32_t* id = ids.data<int32_t>();
@@ -118,7 +118,7 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
 }
 
 void CpuKernels::AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) {
-  Span span(this, {x, table, y});
+  Span span(this, {x, table}, {y});
   const int64_t time = x.shape()[1], width = x.shape()[2];
   CHECK_LE(time, table.shape()[0]);
   const int64_t stretch = std::min(time, cpu::StretchRows(width));
@@ -138,7 +138,7 @@ void CpuKernels::AddPositions(const Tensor& x, const Tensor& table, const Tensor
 }
 
 void CpuKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) {
-  Span span(this, {dy, dtable});
+  Span span(this, {dy}, {dtable});
   const int64_t batch = dy.shape()[0], time = dy.shape()[1], width = dy.shape()[2];
   const int64_t rows = dtable.shape()[0];
   ParallelFor(rows, 16, [&](int64_t begin, int64_t end) {
@@ -163,7 +163,7 @@ void CpuKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tenso
 
 void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
                                      float factor, const Tensor& losses, const Tensor& dlogits) {
-  Span span(this, {logits, targets, losses, dlogits});
+  Span span(this, {logits, targets}, {losses, dlogits});
   const int64_t columns = logits.shape()[-1];
   CHECK_EQ(targets.elements(), logits.shape().rows());
   CHECK_LE(classes, columns);
@@ -188,7 +188,7 @@ void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, cons
 }
 
 int64_t CpuKernels::CountCorrect(const Tensor& logits, int64_t classes, const Tensor& targets) {
-  Span span(this, {logits, targets});
+  Span span(this, {logits, targets}, {});
   const int64_t columns = logits.shape()[-1];
   CHECK_LE(classes, columns);
   if (SkipsLoops()) return 0;

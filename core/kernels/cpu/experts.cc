@@ -70,7 +70,7 @@ void CheckRouting(const Routing& routing, const Tensor& logits, const Tensor& ch
 
 void CpuKernels::Route(const Routing& routing, const Tensor& logits, const Tensor& bias,
                        const Tensor& chosen, const Tensor& weights) {
-  Span span(this, {logits, bias, chosen, weights});
+  Span span(this, {logits, bias}, {chosen, weights});
   CheckRouting(routing, logits, chosen);
   const int64_t experts = routing.experts, slots = routing.chosen;
   const float* added = bias.defined() ? bias.data<float>() : nullptr;
@@ -96,7 +96,7 @@ void CpuKernels::Route(const Routing& routing, const Tensor& logits, const Tenso
 void CpuKernels::RouteBackward(const Routing& routing, const Tensor& logits, const Tensor& chosen,
                                const Tensor& dweights, const Tensor& balance,
                                const Tensor& dlogits) {
-  Span span(this, {logits, chosen, dweights, balance, dlogits});
+  Span span(this, {logits, chosen, dweights, balance}, {dlogits});
   CheckRouting(routing, logits, chosen);
   const int64_t experts = routing.experts, slots = routing.chosen;
   const float* even = balance.defined() ? balance.data<float>() : nullptr;
@@ -141,7 +141,7 @@ void CpuKernels::RouteBackward(const Routing& routing, const Tensor& logits, con
 
 void CpuKernels::CombineRows(const Tensor& x, const Tensor& places, const Tensor& weights,
                              const Tensor& residual, const Tensor& sums) {
-  Span span(this, {x, places, weights, residual, sums});
+  Span span(this, {x, places, weights, residual}, {sums});
   const int64_t width = sums.shape()[-1], rows = sums.shape().rows(),
                 slots = places.elements() / std::max<int64_t>(1, rows);
   CHECK(x.shape()[-1] == width && places.elements() == rows * slots)
@@ -173,7 +173,7 @@ void CpuKernels::CombineRows(const Tensor& x, const Tensor& places, const Tensor
 void CpuKernels::CombineRowsBackward(const Tensor& dsums, const Tensor& x, const Tensor& places,
                                      const Tensor& weights, const Tensor& dx,
                                      const Tensor& dweights) {
-  Span span(this, {dsums, x, places, weights, dx, dweights});
+  Span span(this, {dsums, x, places, weights}, {dx, dweights});
   const int64_t width = dsums.shape()[-1], rows = dsums.shape().rows(),
                 slots = places.elements() / std::max<int64_t>(1, rows);
   CHECK(x.shape()[-1] == width && places.elements() == rows * slots)

@@ -244,7 +244,7 @@ auto* MlpBackwardFor(const Tensor& dy) {
 void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
                          const Tensor& down, const Tensor& down_bias, const Tensor& residual,
                          const Tensor& pre, const Tensor& y) {
-  Span span(this, {x, up, up_bias, down, down_bias, residual, pre, y});
+  Span span(this, {x, up, up_bias, down, down_bias, residual}, {pre, y});
   const int64_t rows = x.shape().rows(), hidden = up.shape()[0];
   CHECK_EQ(pre.elements(), rows * hidden);
   if (!MultipliesBf16(x) && !cpu::AllF32({&x})) {
@@ -264,13 +264,13 @@ void CpuKernels::GeluMlpByLeaves(const Tensor& x, const Tensor& up, const Tensor
   if (!MultipliesBf16(x) && !cpu::AllF32({&x})) {
     return Kernels::GeluMlpByLeaves(x, up, up_bias, down, leaves, pre, y);
   }
-  Span span(this, {x, up, up_bias, down, pre, y}, std::ssize(leaves));
+  Span span(this, {x, up, up_bias, down}, {pre, y}, std::ssize(leaves));
   MlpFor(x)(*this, x, up, up_bias, down, Tensor(), Tensor(), leaves, pre, y);
 }
 
 void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
                             const Tensor& residual, const Tensor& y) {
-  Span span(this, {pre, down, bias, residual, y});
+  Span span(this, {pre, down, bias, residual}, {y});
   CHECK_EQ(pre.shape()[-1], down.shape()[1]);
   const Tensor gelu = Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
   Gelu(pre, gelu);
@@ -280,8 +280,8 @@ void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor&
 void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
                                  const Tensor& down, const Tensor& dy, Write write,
                                  const GeluMlpGradients& gradients) {
-  Span span(this, {x, pre, up, down, dy, gradients.x, gradients.up, gradients.up_bias,
-                   gradients.down, gradients.down_bias});
+  Span span(this, {x, pre, up, down, dy},
+            {gradients.x, gradients.up, gradients.up_bias, gradients.down, gradients.down_bias});
   if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
     cpu::WideOutput wide_dx(*this, gradients.x);
     GeluMlpGradients wide = gradients;
@@ -300,9 +300,8 @@ void CpuKernels::GeluMlpBackwardByLeaves(const Tensor& x, const Tensor& pre, con
   if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
     return Kernels::GeluMlpBackwardByLeaves(x, pre, up, down, leaves, dy, write, gradients);
   }
-  Span span(this,
-            {x, pre, up, down, dy, gradients.x, gradients.up, gradients.up_bias, gradients.down,
-             gradients.down_bias},
+  Span span(this, {x, pre, up, down, dy},
+            {gradients.x, gradients.up, gradients.up_bias, gradients.down, gradients.down_bias},
             std::ssize(leaves));
   MlpBackwardFor(dy)(*this, x, pre, up, down, leaves, dy, write, gradients);
 }

@@ -26,7 +26,7 @@ using cpu::WeightGradient;
 
 void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                         Transpose transpose_b, Write write, const Tensor& c) {
-  Span span(this, {a, b, c});
+  Span span(this, {a, b}, {c});
   if (!cpu::AllF32({&a, &b, &c})) {
     cpu::WideOutput wide(*this, c, write);
     MatMul(cpu::Wide(*this, a), transpose_a, cpu::Wide(*this, b), transpose_b, write,
@@ -58,7 +58,7 @@ void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
 
 void CpuKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
                         const Tensor& residual, const Tensor& y) {
-  Span span(this, {x, w, bias, residual, y});
+  Span span(this, {x, w, bias, residual}, {y});
   const int64_t rows = x.shape().rows(), in = w.shape()[1], out = w.shape()[0];
   CHECK_EQ(x.shape()[-1], in);
   CHECK_EQ(y.elements(), rows * out);
@@ -86,11 +86,11 @@ void CpuKernels::LinearByLeaves(const Tensor& x, const Tensor& w, const FeatureL
                                 const Tensor& y) {
   const FeatureLeaves filled = cpu::FilledLeaves(leaves);
   if (MultipliesBf16(x) && !filled.empty()) {
-    Span span(this, {x, w, y}, std::ssize(filled));
+    Span span(this, {x, w}, {y}, std::ssize(filled));
     return cpu::LinearByLeavesBf16(*this, x, w, filled, y);
   }
   if (!cpu::AllF32({&x}) || filled.empty()) return Kernels::LinearByLeaves(x, w, leaves, y);
-  Span span(this, {x, w, y}, std::ssize(filled));
+  Span span(this, {x, w}, {y}, std::ssize(filled));
   const int64_t rows = x.shape().rows(), in = w.shape()[1], out = w.shape()[0];
   LeafProduct product(*this, std::ssize(filled), out);
   for (const std::vector<Range>& leaf : filled) {
@@ -228,7 +228,7 @@ void LinearBackwardF32(CpuKernels& kernels, const Tensor& dy, const Tensor& x, c
 
 void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
                                 const Tensor& dx, const Tensor& dw, const Tensor& dbias) {
-  Span span(this, {dy, x, w, dx, dw, dbias});
+  Span span(this, {dy, x, w}, {dx, dw, dbias});
   const int64_t out = w.shape()[0];
   CHECK_EQ(dy.elements() % out, 0);
   if (MultipliesBf16(dy)) {
@@ -251,7 +251,7 @@ void CpuKernels::LinearBackwardByLeaves(const Tensor& dy, const Tensor& x, const
   if (filled.empty() || (!MultipliesBf16(dy) && !cpu::AllF32({&dy}))) {
     return Kernels::LinearBackwardByLeaves(dy, x, w, leaves, write, dx, dw, dbias);
   }
-  Span span(this, {dy, x, w, dx, dw, dbias}, std::ssize(filled));
+  Span span(this, {dy, x, w}, {dx, dw, dbias}, std::ssize(filled));
   if (MultipliesBf16(dy)) {
     return cpu::LinearBackwardBf16(*this, dy, x, w, filled, write, dx, dw, dbias);
   }

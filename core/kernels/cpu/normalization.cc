@@ -26,7 +26,7 @@ int64_t RowGrain(int64_t width) { return std::max<int64_t>(1, kGrain / width); }
 
 void CpuKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
                            const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) {
-  Span span(this, {x, scale, shift, y, mean, inverse_stddev});
+  Span span(this, {x, scale, shift}, {y, mean, inverse_stddev});
   const int64_t width = x.shape()[-1];
   FloatInput scales(scale), shifts(shift);
   const float* gamma = scales.LoadAll();
@@ -60,7 +60,7 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
                                    const Tensor& inverse_stddev, const Tensor& dy,
                                    const Tensor& residual, const Tensor& dx, Write write,
                                    const Tensor& dscale, const Tensor& dshift) {
-  Span span(this, {x, scale, mean, inverse_stddev, dy, residual, dx, dscale, dshift});
+  Span span(this, {x, scale, mean, inverse_stddev, dy, residual}, {dx, dscale, dshift});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   FloatInput scales(scale);
   const float* all_scales = scales.LoadAll();
@@ -114,7 +114,7 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
 
 void CpuKernels::RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
                          const Tensor& inverse_rms) {
-  Span span(this, {x, scale, y, inverse_rms});
+  Span span(this, {x, scale}, {y, inverse_rms});
   const int64_t width = x.shape()[-1];
   FloatInput scales(scale);
   const float* gamma = scales.LoadAll();
@@ -141,7 +141,7 @@ void CpuKernels::RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, co
 void CpuKernels::RmsNormBackward(const Tensor& x, const Tensor& scale, const Tensor& inverse_rms,
                                  const Tensor& dy, const Tensor& residual, const Tensor& dx,
                                  Write write, const Tensor& dscale) {
-  Span span(this, {x, scale, inverse_rms, dy, residual, dx, dscale});
+  Span span(this, {x, scale, inverse_rms, dy, residual}, {dx, dscale});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   FloatInput scales(scale);
   const float* all_scales = scales.LoadAll();

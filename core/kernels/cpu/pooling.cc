@@ -39,7 +39,7 @@ void CheckUpsampled(const Shape& small, const Shape& large) {
 }  // namespace
 
 void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   if (!cpu::AllF32({&x})) {
     cpu::WideOutput wide(*this, y);
     MaxPool(cpu::Wide(*this, x), window, wide.tensor());
@@ -71,7 +71,7 @@ void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y)
 
 void CpuKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
                                  const Tensor& dy, const Tensor& dx) {
-  Span span(this, {x, y, dy, dx});
+  Span span(this, {x, y, dy}, {dx});
   if (!cpu::AllF32({&dy})) {
     cpu::WideOutput wide(*this, dx);
     MaxPoolBackward(cpu::Wide(*this, x), window, cpu::Wide(*this, y), cpu::Wide(*this, dy),
@@ -107,7 +107,7 @@ void CpuKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Te
 }
 
 void CpuKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   if (!cpu::AllF32({&x})) {
     cpu::WideOutput wide(*this, y);
     GlobalAveragePool(cpu::Wide(*this, x), wide.tensor());
@@ -128,7 +128,7 @@ void CpuKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
-  Span span(this, {dy, dx});
+  Span span(this, {dy}, {dx});
   if (!cpu::AllF32({&dy})) {
     cpu::WideOutput wide(*this, dx);
     GlobalAveragePoolBackward(cpu::Wide(*this, dy), wide.tensor());
@@ -149,7 +149,7 @@ void CpuKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
 }
 
 void CpuKernels::Upsample(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   CheckUpsampled(x.shape(), y.shape());
   const int64_t width = x.shape()[2], pixel = x.shape()[3] * SizeOf(x.dtype());
   ParallelFor(x.shape()[0] * x.shape()[1], 4, [&](int64_t begin, int64_t end) {
@@ -166,7 +166,7 @@ void CpuKernels::Upsample(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::UpsampleBackward(const Tensor& dy, const Tensor& dx) {
-  Span span(this, {dy, dx});
+  Span span(this, {dy}, {dx});
   CheckUpsampled(dx.shape(), dy.shape());
   const int64_t channels = dx.shape()[3], line = dx.shape()[2] * channels;
   ParallelFor(dx.shape()[0] * dx.shape()[1], 4, [&](int64_t begin, int64_t end) {

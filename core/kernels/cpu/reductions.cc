@@ -54,7 +54,7 @@ SquareSum AddSquares(Bins bins, const float* data, int64_t count) {
 
 ExactSum CpuKernels::SumOfAll(absl::Span<const Tensor> tensors) {
   const std::vector<Span::TensorRef> all(tensors.begin(), tensors.end());
-  Span span(this, all);
+  Span span(this, all, {});
   ExactSum sum;
   if (SkipsLoops()) return sum;
   for (const Tensor& x : tensors) {
@@ -65,7 +65,7 @@ ExactSum CpuKernels::SumOfAll(absl::Span<const Tensor> tensors) {
 }
 
 float CpuKernels::MaxMagnitude(const Tensor& x) {
-  Span span(this, {x});
+  Span span(this, {x}, {});
   if (SkipsLoops()) return 1;  // as in most steps: neither zero nor infinite
   // Without their sign, floats order as their bits do, NaN above infinity.
   constexpr uint32_t kInfinity = 0x7f800000;
@@ -87,7 +87,7 @@ float CpuKernels::MaxMagnitude(const Tensor& x) {
 }
 
 SquareSum CpuKernels::SumOfSquares(const Tensor& x, float scale) {
-  Span span(this, {x});
+  Span span(this, {x}, {});
   CHECK(scale > 0 && std::isfinite(scale)) << scale;
   const Bins bins(scale);
   std::vector<SquareSum> partial(ParallelChunks(x.elements(), kGrain));

@@ -18,7 +18,7 @@ constexpr int64_t kGrain = 1 << 14;  // elements below which a fork does not pay
 
 void CpuKernels::Rotate(const Rotation& rotation, const Tensor& x, const Tensor& positions,
                         const Tensor& table, const Tensor& y) {
-  Span span(this, {x, positions, table, y});
+  Span span(this, {x, positions, table}, {y});
   const int64_t width = x.shape()[-1], head_width = rotation.head_width, half = head_width / 2,
                 turned = rotation.heads * head_width, longest = table.shape()[0];
   CHECK(head_width % 2 == 0 && turned <= width && table.shape()[1] == head_width)

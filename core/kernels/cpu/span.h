@@ -5,29 +5,41 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "core/base/announced_access.h"
 #include "core/base/clock.h"
+#include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/kernel_call.h"
 
 namespace lockstep {
 
-// Books the time of a kernel call and reports the call to the observer. Only the outermost of
-// nested calls counts. Every kernel begins with a Span.
+// Books the time of a kernel call and reports the call to the observer, and the memory that it
+// reads and writes to ThreadSanitizer, which does not see kernels' own accesses (.bazelrc). Only
+// the outermost of nested calls counts. Every kernel begins with a Span.
 class CpuKernels::Span {
  public:
   using TensorRef = std::reference_wrapper<const Tensor>;
 
-  // `tensors` are the call's tensors in the order of its parameters. `leaves` is the number of
-  // leaves that are not empty.
-  Span(CpuKernels* kernels, absl::Span<const TensorRef> tensors, int64_t leaves = 1,
-       const char* kernel = __builtin_FUNCTION())
+  // The call's tensors, in the order of its parameters: those that it only reads, then those that
+  // it writes. Some may be undefined. `leaves` is the number of leaves that are not empty.
+  Span(CpuKernels* kernels, absl::Span<const TensorRef> read, absl::Span<const TensorRef> written,
+       int64_t leaves = 1, const char* kernel = __builtin_FUNCTION())
       : kernels_(kernels) {
     if (kernels_->depth_++ > 0) return;
     if (kernels_->observer_ != nullptr) {
       KernelCall call = {.kernel = kernel, .leaves = leaves};
-      call.tensors.reserve(tensors.size());
-      for (const Tensor& tensor : tensors) call.tensors.emplace_back(tensor);
+      call.tensors.reserve(read.size() + written.size());
+      for (const Tensor& tensor : read) call.tensors.emplace_back(tensor);
+      for (const Tensor& tensor : written) call.tensors.emplace_back(tensor);
       kernels_->observer_->OnKernel(std::move(call));
+    }
+    if (!SkipsLoops()) {
+      for (const Tensor& tensor : read) {
+        if (tensor.defined()) AnnounceRead(tensor.raw(), tensor.bytes());
+      }
+      for (const Tensor& tensor : written) {
+        if (tensor.defined()) AnnounceWrite(tensor.raw(), tensor.bytes());
+      }
     }
     start_nanos_ = NowNanos();
   }

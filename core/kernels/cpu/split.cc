@@ -48,7 +48,7 @@ void ForLogits(const Tensor& logits, const Tensor& dlogits, Function&& run) {
 
 void CpuKernels::CopyColumns(const Tensor& x, int64_t first, int64_t count, const Tensor& y,
                              int64_t from) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   CHECK(x.dtype() == y.dtype()) << Name(x.dtype()) << " to " << Name(y.dtype());
   CHECK_EQ(x.shape().rows(), y.shape().rows());
   const int64_t size = SizeOf(x.dtype());
@@ -65,7 +65,7 @@ void CpuKernels::CopyColumns(const Tensor& x, int64_t first, int64_t count, cons
 
 void CpuKernels::AddBias(const Tensor& x, const Tensor& bias, const Tensor& residual,
                          const Tensor& y) {
-  Span span(this, {x, bias, residual, y});
+  Span span(this, {x, bias, residual}, {y});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   const int64_t stretch = cpu::StretchRows(width);
   ParallelFor(rows, 16, [&](int64_t begin, int64_t end) {
@@ -90,7 +90,7 @@ void CpuKernels::AddBias(const Tensor& x, const Tensor& bias, const Tensor& resi
 }
 
 void CpuKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
-  Span span(this, {x, sums});
+  Span span(this, {x}, {sums});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / width), stretch = cpu::StretchRows(width);
   cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafChunks(rows, grain), width);
@@ -107,7 +107,7 @@ void CpuKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
 }
 
 void CpuKernels::LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) {
-  Span span(this, {ids, y});
+  Span span(this, {ids}, {y});
   const int32_t* from = ids.data<int32_t>();
   std::transform(from, from + ids.elements(), y.data<int32_t>(), [&rows](int32_t id) {
     const int64_t local = id - rows.first;
@@ -117,7 +117,7 @@ void CpuKernels::LocalIds(const Tensor& ids, const Range& rows, const Tensor& y)
 
 void CpuKernels::LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
                                const Tensor& where) {
-  Span span(this, {logits, largest, where});
+  Span span(this, {logits}, {largest, where});
   ForLogits(logits, Tensor(), [&](int64_t r, const float* row, float*) {
     const float best =
         std::max(std::numeric_limits<float>::lowest(), cpu::LargestOfRow(row, classes.count));
@@ -131,7 +131,7 @@ void CpuKernels::LargestLogits(const Tensor& logits, const Range& classes, const
 
 void CpuKernels::SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
                                  const Tensor& targets, const Tensor& sums, const Tensor& gaps) {
-  Span span(this, {logits, largest, targets, sums, gaps});
+  Span span(this, {logits, largest, targets}, {sums, gaps});
   SumExponentialsByLeaves(logits, classes, std::max<int64_t>(1, classes.count), largest, targets,
                           sums, gaps);
 }
@@ -140,7 +140,7 @@ void CpuKernels::SumExponentialsByLeaves(const Tensor& logits, const Range& clas
                                          int64_t leaf_classes, const Tensor& largest,
                                          const Tensor& targets, const Tensor& sums,
                                          const Tensor& gaps) {
-  Span span(this, {logits, largest, targets, sums, gaps});
+  Span span(this, {logits, largest, targets}, {sums, gaps});
   CHECK_EQ(targets.elements(), logits.shape().rows());
   std::vector<int64_t> merged;  // nodes that each leaf completes
   TreeStack stack((classes.count + leaf_classes - 1) / leaf_classes);
@@ -168,7 +168,7 @@ void CpuKernels::SplitCrossEntropy(const Tensor& logits, const Range& classes,
                                    const Tensor& largest, const Tensor& sums, const Tensor& gaps,
                                    const Tensor& targets, float factor, const Tensor& losses,
                                    const Tensor& dlogits) {
-  Span span(this, {logits, largest, sums, gaps, targets, losses, dlogits});
+  Span span(this, {logits, largest, sums, gaps, targets}, {losses, dlogits});
   const int64_t columns = logits.shape()[-1];
   ForLogits(logits, dlogits, [&](int64_t r, const float* row, float* gradient) {
     const int32_t target = targets.data<int32_t>()[r];

@@ -47,7 +47,7 @@ void ForRows(const Tensor& x, const Tensor& y, Run&& run) {
 }  // namespace
 
 void CpuKernels::SwiGlu(const Tensor& x, const Tensor& y) {
-  Span span(this, {x, y});
+  Span span(this, {x}, {y});
   ForRows(x, y, [&](auto&& for_stretches) {
     FloatInput gates(x, kStretch), values(x, kStretch);
     FloatOutput output(y, kStretch);
@@ -65,7 +65,7 @@ void CpuKernels::SwiGlu(const Tensor& x, const Tensor& y) {
 }
 
 void CpuKernels::SwiGluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
-  Span span(this, {x, dy, dx});
+  Span span(this, {x, dy}, {dx});
   ForRows(x, dy, [&](auto&& for_stretches) {
     FloatInput gates(x, kStretch), values(x, kStretch), slopes(dy, kStretch);
     FloatOutput gate_output(dx, kStretch), value_output(dx, kStretch);
