@@ -136,8 +136,11 @@ void ForwardPart(const PartCall& call, int64_t first_head, const ForwardBuffers&
 Attended AttendedAt(const Attention& attention, const AttentionSums& of, int64_t place) {
   const int64_t time = of.outputs.shape()[1], row = of.outputs.shape()[2];
   const int64_t sequence = place / attention.heads, head = place % attention.heads;
-  return {of.largest.data<float>() + place * time,
-          of.sums.data<float>() + place * time,
+  float* const largest = of.largest.data<float>();
+  float* const sums = of.sums.data<float>();
+  CHECK(largest != nullptr && sums != nullptr) << "sums without memory";
+  return {largest + place * time,
+          sums + place * time,
           {of.outputs.data<float>() + sequence * time * row + head * attention.head_width, row}};
 }
 

@@ -1,7 +1,10 @@
 #include "core/kernels/cpu/cpu_kernels.h"
 
+#include "core/base/announced_access.h"
+#include "core/base/parallel.h"
 #include "core/kernels/cpu/bf16_gemm.h"  // HasBf16Instructions
 #include "core/kernels/cpu/convolution_primitive.h"
+#include "core/kernels/cpu/span.h"
 #include "dnnl.hpp"
 
 namespace lockstep {
@@ -30,6 +33,17 @@ bool CpuKernels::MultipliesBf16(const Tensor& x) const {
   // (ONEDNN_MAX_CPU_ISA) and then emulates bf16, slower than fp32.
   constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
   return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+}
+
+void CpuKernels::Span::Announce(absl::Span<const TensorRef> read,
+                                absl::Span<const TensorRef> written) {
+  if (SkipsLoops()) return;
+  for (const Tensor& tensor : read) {
+    if (tensor.defined()) AnnounceRead(tensor.raw(), tensor.bytes());
+  }
+  for (const Tensor& tensor : written) {
+    if (tensor.defined()) AnnounceWrite(tensor.raw(), tensor.bytes());
+  }
 }
 
 }  // namespace lockstep

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "core/base/announced_access.h"
 #include "core/base/clock.h"
-#include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/kernel_call.h"
 
@@ -33,14 +31,7 @@ class CpuKernels::Span {
       for (const Tensor& tensor : written) call.tensors.emplace_back(tensor);
       kernels_->observer_->OnKernel(std::move(call));
     }
-    if (!SkipsLoops()) {
-      for (const Tensor& tensor : read) {
-        if (tensor.defined()) AnnounceRead(tensor.raw(), tensor.bytes());
-      }
-      for (const Tensor& tensor : written) {
-        if (tensor.defined()) AnnounceWrite(tensor.raw(), tensor.bytes());
-      }
-    }
+    Announce(read, written);
     start_nanos_ = NowNanos();
   }
   ~Span() {
@@ -53,6 +44,8 @@ class CpuKernels::Span {
   Span& operator=(const Span&) = delete;
 
  private:
+  static void Announce(absl::Span<const TensorRef> read, absl::Span<const TensorRef> written);
+
   CpuKernels* kernels_;
   int64_t start_nanos_ = 0;
 };
