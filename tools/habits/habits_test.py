@@ -60,7 +60,7 @@ class CheckDocsTest(unittest.TestCase):
         for code in ("core/kernels/no_such.h", "no_such_file.h", "strategies/no_such", "tools/no_such_*.py",
                      "//tools/bench:no_such", "tools/plan:no_such", "//no_such/...",
                      "./bazelw test //no_such/...", "./bazelw run //tools/bench:training -- --no_such",
-                     './bazelw run //tools/launch -- --launcher "srun" --no_such'):
+                     './bazelw run //tools/launch -- --launcher "srun -n 4" --no_such'):
             self.assertNotEqual(self.complaints(code), "", code)
 
 

@@ -247,7 +247,7 @@ void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv,
 
 void CpuKernels::AttentionOfFurtherTokens(const Attention& attention, int64_t before,
                                           const Tensor& qkv, const Tensor& keys, const Tensor& y) {
-  Span span(this, {qkv}, {keys, y});
+  Span span(this, {qkv, keys}, {y});
   const int64_t time = before + qkv.shape()[1];
   CHECK_EQ(qkv.shape()[0], 1) << "keys are kept of one sequence";
   CHECK_EQ(keys.shape()[1], 2 * attention.key_width()) << keys.shape();

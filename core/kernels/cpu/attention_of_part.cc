@@ -292,7 +292,7 @@ void CpuKernels::AddAttention(const Attention& attention, const AttentionSums& m
 
 void CpuKernels::FinishAttention(const Attention& attention, const AttentionSums& sums,
                                  const Tensor& y, const Tensor& log_sum_exp) {
-  Span span(this, {sums.largest, sums.sums, sums.outputs}, {y, log_sum_exp});
+  Span span(this, {sums.largest, sums.sums}, {sums.outputs, y, log_sum_exp});
   ForSequences(attention, sums, [&](const Attended& all, int64_t time, int64_t place) {
     const int64_t width = attention.head_width;
     for (int64_t t = 0; t < time; ++t) {
