@@ -59,8 +59,10 @@ class GroupFolder {
 // A running group. What its ranks write to the standard error stream is passed on; what the
 // launcher adds itself is shown at the end, and only where no rank has said why it ended. No
 // process of it is left when this object goes, nor when this process ends in any way: each ends
-// with its parent. Orphans become children of this process (a subreaper), which must have no other
-// children meanwhile, and hold SIGCHLD back (sigprocmask).
+// with its parent. Under srun ranks are Slurm's processes, which srun, or what a killed srun
+// leaves, has Slurm end. Orphans become children of this process (a subreaper), which must have no
+// other children meanwhile, and hold SIGCHLD back (sigprocmask). They have three seconds to end by
+// themselves, and are killed then.
 class WorkerGroup {
  public:
   // `launcher`: "mpirun -n 4", by words; `worker`: the path of :worker; `program`: what each rank
