@@ -4,10 +4,9 @@
 
 namespace lockstep {
 
-// Tell ThreadSanitizer that the calling thread reads or writes `bytes` of memory from `begin` on,
-// where code does so that is compiled without its instrumentation, or was (--config=tsan,
-// .bazelrc). In a build for anything else they do nothing. Nothing may stand at `begin` for 0
-// bytes.
+// Tell ThreadSanitizer that the calling thread reads or writes `bytes` bytes of memory from `begin`
+// on, for code that is compiled without instrumentation (--config=tsan, .bazelrc). In other builds
+// they do nothing. `begin` may be null where `bytes` is 0.
 void AnnounceRead(const void* begin, int64_t bytes);
 void AnnounceWrite(void* begin, int64_t bytes);
 

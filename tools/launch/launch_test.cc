@@ -402,8 +402,8 @@ TEST_F(LaunchTest, ARankThatDiedBeforeItsLauncherEndedItIsNamed) {
 TEST_F(LaunchTest, WhatAKilledLauncherLeavesHasAMomentForItsWork) {
   const std::string leaving = Script(
       "leaving.sh",
-      absl::StrCat("self=$$\n(while kill -0 $self; do sleep 0.1; done; sleep 0.5; echo done >> ",
-                   path("left"), ") 2> /dev/null &\nexec build_defs/mpi_test.sh \"$@\"\n"));
+      absl::StrCat("sh -c 'while kill -0 $0; do sleep 0.1; done; sleep 0.5; echo done >> ",
+                   path("left"), "' $$ 2> /dev/null &\nexec build_defs/mpi_test.sh \"$@\"\n"));
   Subprocess launcher = Start({"--ranks", "2", "--launcher", leaving + " {ranks}"});
   AwaitSteps(60);
   Kill(Kind::kMpirun);

@@ -59,22 +59,6 @@ std::vector<pid_t> Children() {
   return children;
 }
 
-// Reaps what is left. It has a moment to end by itself: srun, when killed, leaves a process that
-// has Slurm end the ranks, which are children of nobody here. The rest is killed; children of what
-// is killed end with it, or come to us.
-void EndChildren() {
-  const int64_t start = NowNanos();
-  while (true) {
-    const bool is_over = SecondsSince(start) > kSecondsToEnd;
-    if (is_over) {
-      for (const pid_t child : Children()) kill(child, SIGKILL);
-    }
-    const pid_t ended = waitpid(-1, nullptr, is_over ? 0 : WNOHANG);
-    if (ended < 0 && errno == ECHILD) return;
-    if (ended == 0) usleep(1000);
-  }
-}
-
 }  // namespace
 
 std::string GroupEnd::Describe() const {
@@ -180,7 +164,6 @@ WorkerGroup::~WorkerGroup() {
   if (launcher_ < 0) return;
   kill(launcher_, SIGKILL);
   EndChildren();
-  PassOn();
 }
 
 void WorkerGroup::Signal(int number) const {
@@ -231,9 +214,23 @@ GroupEnd WorkerGroup::EndNow(std::string reason) {
   return end;
 }
 
+void WorkerGroup::EndChildren() {
+  const int64_t start = NowNanos();
+  while (true) {
+    PassOn();  // so that none waits for room in the pipe
+    const bool is_over = SecondsSince(start) > kSecondsToEnd;
+    if (is_over) {
+      for (const pid_t child : Children()) kill(child, SIGKILL);
+    }
+    const pid_t ended = waitpid(-1, nullptr, is_over ? 0 : WNOHANG);
+    if (ended < 0 && errno == ECHILD) break;
+    if (ended == 0) usleep(1000);
+  }
+  PassOn();
+}
+
 GroupEnd WorkerGroup::End() {
   EndChildren();
-  PassOn();
   const std::map<std::string, int> told = NumbersIn(kFailed);
   GroupEnd end = {.ranks = NumbersIn(kEnded),
                   .has_told = !told.empty(),

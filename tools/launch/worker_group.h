@@ -91,6 +91,10 @@ class WorkerGroup {
   WorkerGroup(pid_t launcher, std::string folder, FileDescriptor errors)
       : launcher_(launcher), folder_(std::move(folder)), errors_(std::move(errors)) {}
   void PassOn();
+  // Reaps what the launcher has left. It has a moment to end by itself: a killed srun leaves a
+  // process that has Slurm end the ranks, which are children of nobody here. The rest is killed;
+  // children of what is killed end with it, or come to us.
+  void EndChildren();
   // The numbers in files that workers on this host have left, by the rank that follows `prefix` in
   // a file's name.
   std::map<std::string, int> NumbersIn(const std::string& prefix) const;

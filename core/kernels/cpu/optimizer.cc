@@ -83,7 +83,7 @@ void CpuKernels::UpdateParameters(const OptimizerRule& optimizer, const Optimize
     all.insert(all.end(), {tensor.gradient, tensor.parameter, tensor.copy});
     all.insert(all.end(), tensor.states.begin(), tensor.states.end());
   }
-  Span span(this, {}, all);  // gradients stand between what is written
+  Span span(this, {}, all);  // gradients, only read, stand between what is written
   WithUpdate(optimizer, step, [&](const auto& update) {
     UpdateAll(update, step, tensors, StateIndices<std::remove_cvref_t<decltype(update)>>());
   });

@@ -1,5 +1,5 @@
-// ThreadSanitizer must tell of a thread that touches a kernel's tensors meanwhile, though it sees
-// of kernels only what they announce (span.h). Runs under --config=tsan alone.
+// ThreadSanitizer must find a thread that touches a kernel's tensors meanwhile, though kernels only
+// announce what they do (span.h). Runs under --config=tsan alone.
 
 #include <thread>
 
