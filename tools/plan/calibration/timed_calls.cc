@@ -34,9 +34,6 @@ constexpr Operation kOperationsTimed[] = {Operation::kAllReduce, Operation::kRed
                                           Operation::kAllGather, Operation::kBroadcast,
                                           Operation::kSend};
 
-// Seconds after which a busy machine leaves out the calls that remain, but for the smallest.
-constexpr double kMostSeconds = 10;
-
 // Rounds of kernels beside a call, at most.
 constexpr int kMostRounds = 32;
 
@@ -111,7 +108,7 @@ class CallsOfTraining {
 };
 
 absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Transport transport,
-                                                          double seconds) {
+                                                          double seconds, double most_seconds) {
   const int ranks = handle.size();
   const double each =
       seconds / static_cast<double>(std::size(kSizes) * std::size(kOperationsTimed));
@@ -130,7 +127,7 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Tr
     for (const Operation operation : kOperationsTimed) {
       // All ranks see the same time, and stop together.
       LS_ASSIGN_OR_RETURN(const double spent, max(SecondsSince(begin)));
-      if (spent > kMostSeconds && size > kSizes[0]) return rows;
+      if (spent > most_seconds && size > kSizes[0]) return rows;
       const TimedCall call = CallOfSize(operation, DType::kF32, ranks, size, /*in_place=*/false);
       LS_ASSIGN_OR_RETURN(const double call_seconds, calls.Seconds(call, each));
       rows.push_back({.operation = operation,
@@ -143,9 +140,11 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Tr
   return rows;
 }
 
-absl::StatusOr<Measurements> TimeOfRank(RankHandle& handle, Transport transport, double seconds) {
+absl::StatusOr<Measurements> TimeOfRank(RankHandle& handle, Transport transport, double seconds,
+                                        double most_seconds) {
   Measurements measured;
-  LS_ASSIGN_OR_RETURN(measured.calls, TimeCallsOfRank(handle, transport, 0.7 * seconds));
+  LS_ASSIGN_OR_RETURN(measured.calls,
+                      TimeCallsOfRank(handle, transport, 0.7 * seconds, most_seconds));
   LS_ASSIGN_OR_RETURN(measured.waits, TimeWaits(handle, transport, 0.3 * seconds));
   return measured;
 }
@@ -154,10 +153,11 @@ absl::StatusOr<Measurements> TimeOfRank(RankHandle& handle, Transport transport,
 
 int CallsToTime() { return static_cast<int>(std::size(kSizes) * std::size(kOperationsTimed)); }
 
-absl::StatusOr<Measurements> TimeCallsOfThreads(int ranks, double seconds) {
+absl::StatusOr<Measurements> TimeCallsOfThreads(int ranks, double seconds, double most_seconds) {
   Measurements measured;
   LS_RETURN_IF_ERROR(RunRanks(ranks, {}, [&](RankHandle& handle) -> absl::Status {
-    LS_ASSIGN_OR_RETURN(Measurements own, TimeOfRank(handle, Transport::kThreads, seconds));
+    LS_ASSIGN_OR_RETURN(Measurements own,
+                        TimeOfRank(handle, Transport::kThreads, seconds, most_seconds));
     if (handle.rank() == 0) measured = std::move(own);
     return absl::OkStatus();
   }));
@@ -188,7 +188,7 @@ absl::Status TimeCallsOfProcess(double seconds) {
   const absl::Status status =
       mpi::RunRank(*process, process->size(), {}, [&](RankHandle& handle) -> absl::Status {
         LS_ASSIGN_OR_RETURN(const Measurements measured,
-                            TimeOfRank(handle, Transport::kMpi, seconds));
+                            TimeOfRank(handle, Transport::kMpi, seconds, kMostSecondsOfCalls));
         if (handle.rank() != 0) return absl::OkStatus();
         for (const MeasuredCall& row : measured.calls) std::puts(ToText(row).c_str());
         for (const MeasuredWait& row : measured.waits) std::puts(ToText(row).c_str());
