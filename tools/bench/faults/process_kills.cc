@@ -40,6 +40,7 @@ constexpr int64_t kCheckpointEvery = 20;
 constexpr int64_t kCopyEvery = 1;  // of runs with copies in memory, so that a kill may meet one
 constexpr int64_t kSteps = 400;
 constexpr double kLongestSeconds = 120;  // for what must come soon
+constexpr char kNoStep[] = "no step for two minutes";
 constexpr char kDyingRanks[] = "tools/bench/faults/dying_ranks.sh";
 // Legs of one length each, so that each end is a change of mesh.
 constexpr int64_t kStepsOfLeg = 40;
@@ -182,15 +183,14 @@ class KilledRuns {
     for (int64_t i = 0; i < kills && failure.empty() && !IsComplete(out_); ++i) {
       // Each other kill comes amid a call of ranks, where time alone would seldom have it come.
       if (i % 2 == 0) {
-        if (!AwaitMoment(Moment::kStep) || !KillAmidCall()) failure = "no step for two minutes";
+        failure = FailureUntil(Moment::kStep);
+        if (failure.empty() && !KillAmidCall()) failure = kNoStep;
         continue;
       }
       const auto& [moment, name] =
           kMomentsBetween[static_cast<size_t>(Below(std::ssize(kMomentsBetween)))];
-      if (!AwaitMoment(moment)) {
-        failure = "no step for two minutes";
-        break;
-      }
+      failure = FailureUntil(moment);
+      if (!failure.empty()) break;
       const std::optional<Kind> killed = KillOne();
       if (!killed) continue;
       counts_.faults += 1;
@@ -258,6 +258,19 @@ class KilledRuns {
         return true;
     }
     return false;
+  }
+
+  // Waits for a moment of the kind. What is wrong with the run by then, or nothing.
+  std::string FailureUntil(Moment moment) { return AwaitMoment(moment) ? OldRanks() : kNoStep; }
+
+  // Ranks of before a kill must not train on beside those that were started after it.
+  std::string OldRanks() const {
+    const std::vector<LaunchedProcess> processes = ProcessesOf(out_);
+    const auto ranks =
+        std::count_if(processes.begin(), processes.end(),
+                      [](const LaunchedProcess& process) { return process.kind == Kind::kRank; });
+    if (ranks <= kRanks) return "";
+    return absl::StrCat(ranks, " ranks are at work, where a run has ", kRanks);
   }
 
   // Kills a process of the run: mostly a rank, sometimes one of those above the ranks. Nothing
