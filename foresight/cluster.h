@@ -49,7 +49,7 @@ struct Cluster {
 };
 
 // InvalidArgument names file, key and what is wrong: a bandwidth of zero, an unknown unit, a key
-// that nobody knows.
+// that nobody knows. Fitted numbers may have any name (plan_cluster.h).
 absl::StatusOr<Cluster> ReadCluster(const std::string& path);
 
 // The text of a file that ReadCluster reads.

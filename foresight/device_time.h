@@ -29,6 +29,11 @@ double WorkOf(const KernelCost& cost);
 //   kernel_seconds             of each kernel; default device.launch
 class DeviceTime {
  public:
+  static constexpr const char* kFittedNames[] = {"product_efficiency", "single_product_efficiency",
+                                                 "pass_efficiency",    "map_efficiency",
+                                                 "tile_bandwidth",     "wave_seconds",
+                                                 "kernel_seconds"};
+
   explicit DeviceTime(const Cluster& cluster);
 
   double Seconds(const DeviceKernel& kernel) const;

@@ -69,6 +69,10 @@ namespace lockstep {
 //                       enters a node by one adapter has to leave it by another
 class NetworkTime final : public CommTime {
  public:
+  static constexpr const char* kFittedNames[] = {
+      "collective_start",   "payload_rate",       "link_efficiency",
+      "message_efficiency", "adapter_efficiency", "adapter_strided_efficiency"};
+
   // InvalidArgument names the entry of the cluster that no network can have: a bandwidth of zero
   // between devices or nodes that there are, an efficiency above 1, an oversubscription below 1.
   static absl::Status Check(const Cluster& cluster);

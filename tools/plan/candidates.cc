@@ -33,6 +33,33 @@ bool SplitsSequence(const Candidate& c, const CandidateLimits& limits) {
          0;
 }
 
+// The fewest stages of a rank under a schedule.
+int LeastStages(const std::string& schedule) {
+  const bool has_several =
+      schedule == "interleaved_1f1b" || schedule == "zb_v" || schedule == "dualpipe_v";
+  return has_several ? 2 : 1;
+}
+
+// The candidate with what is fixed, where its mesh has a use for it. Where stages are fixed and the
+// schedule is not, the schedule is one that has so many.
+Candidate WithFixed(Candidate c, const CandidateLimits& limits) {
+  const FixedOptions& fixed = limits.fixed;
+  if (c.mesh.pp > 1) {
+    if (fixed.schedule && c.schedule != *fixed.schedule) {
+      c.schedule = *fixed.schedule;
+      c.stages_per_rank = LeastStages(c.schedule);
+    }
+    if (fixed.stages_per_rank && c.stages_per_rank != *fixed.stages_per_rank) {
+      c.stages_per_rank = *fixed.stages_per_rank;
+      if (!fixed.schedule) c.schedule = c.stages_per_rank > 1 ? "interleaved_1f1b" : "1f1b";
+    }
+  }
+  if (fixed.shard && HasDividers(c.mesh)) c.shard = *fixed.shard;
+  if (fixed.recompute) c.recompute = *fixed.recompute;
+  if (fixed.sequence_parallel) c.sequence_parallel = *fixed.sequence_parallel && c.mesh.tp > 1;
+  return c;
+}
+
 bool HalvesBackwards(const std::string& schedule) {
   return schedule == "zb_h1" || schedule == "zb_v";
 }
@@ -42,8 +69,9 @@ int64_t MicroBatches(const Candidate& c, int64_t batch) {
   return std::max<int64_t>(1, batch / c.mesh.data_ranks() / c.micro_batch);
 }
 
-bool Has(const std::vector<std::string>& options, const std::string& option) {
-  return std::ranges::find(options, option) != options.end();
+template <typename T>
+bool Has(const std::vector<T>& all, const T& one) {
+  return std::ranges::find(all, one) != all.end();
 }
 
 // What the limits and the schedules themselves say of a candidate. The run itself is checked when
@@ -72,7 +100,7 @@ std::optional<MeshShape> WithContext(MeshShape mesh, int64_t cp) {
 }  // namespace
 
 std::vector<std::string> Candidate::Assignments(int64_t batch) const {
-  std::vector<std::string> assignments = {
+  return {
       absl::StrCat("mesh.pp=", mesh.pp),
       absl::StrCat("mesh.replicas=", mesh.replicas),
       absl::StrCat("mesh.dp=", mesh.dp),
@@ -87,11 +115,8 @@ std::vector<std::string> Candidate::Assignments(int64_t batch) const {
       absl::StrCat("data_parallel.shard=", shard),
       absl::StrCat("recompute.granularity=", recompute),
       absl::StrCat("pipeline.schedule=", schedule),
+      absl::StrCat("pipeline.stages_per_rank=", stages_per_rank),
   };
-  if (stages_per_rank > 1) {
-    assignments.push_back(absl::StrCat("pipeline.stages_per_rank=", stages_per_rank));
-  }
-  return assignments;
 }
 
 std::string Candidate::ToString() const {
@@ -116,7 +141,7 @@ Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits) {
   if (HasDividers(mesh)) candidate.shard = usual(limits.shards, "optimizer");
   if (mesh.pp > 1) candidate.schedule = usual(limits.schedules, "1f1b");
   candidate.sequence_parallel = SplitsSequence(candidate, limits);
-  return candidate;
+  return WithFixed(std::move(candidate), limits);
 }
 
 std::vector<Candidate> CandidatesOf(const MeshShape& mesh, const CandidateLimits& limits) {
@@ -174,11 +199,32 @@ std::vector<Candidate> SmallerCandidates(const Candidate& candidate,
         next.mesh = *mesh;
         next.shard = kShards[shard];
         next.recompute = kRecompute[recompute];
-        if (next != candidate && IsSensible(next, limits)) smaller.push_back(std::move(next));
+        next = WithFixed(std::move(next), limits);
+        if (next != candidate && IsSensible(next, limits) && !Has(smaller, next)) {
+          smaller.push_back(std::move(next));
+        }
       }
     }
   }
   return smaller;
+}
+
+std::vector<Candidate> WithOtherReplicas(const Candidate& candidate, const CandidateLimits& limits,
+                                         int64_t devices) {
+  std::vector<Candidate> others;
+  for (int64_t eighths = 1; eighths <= 64; eighths *= 2) {
+    const int64_t dp = candidate.mesh.dp * eighths / 8;
+    if (dp * 8 != candidate.mesh.dp * eighths || dp % candidate.mesh.ep != 0) continue;
+    Candidate other = candidate;
+    other.mesh.dp = static_cast<int>(dp);
+    if (!HasDividers(other.mesh)) other.shard = "none";
+    if (other.mesh.ranks() > devices ||
+        limits.batch % (other.mesh.data_ranks() * other.micro_batch) != 0) {
+      continue;
+    }
+    if (other == candidate || IsSensible(other, limits)) others.push_back(std::move(other));
+  }
+  return others;
 }
 
 std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimits& limits) {
@@ -186,7 +232,10 @@ std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimit
   const auto add = [&](auto&& change) {
     Candidate variant = candidate;
     change(variant);
-    if (variant != candidate && IsSensible(variant, limits)) variants.push_back(std::move(variant));
+    variant = WithFixed(std::move(variant), limits);
+    if (variant != candidate && IsSensible(variant, limits) && !Has(variants, variant)) {
+      variants.push_back(std::move(variant));
+    }
   };
   if (candidate.mesh.pp > 1) {
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,15 @@ struct Candidate {
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
+// Options that the user has chosen (--set). All candidates whose mesh has a use for them have them.
+struct FixedOptions {
+  std::optional<std::string> schedule = {};
+  std::optional<int> stages_per_rank = {};
+  std::optional<std::string> shard = {};
+  std::optional<std::string> recompute = {};
+  std::optional<bool> sequence_parallel = {};
+};
+
 // What bounds the candidates of a workload on a cluster.
 struct CandidateLimits {
   int64_t ranks = 1;
@@ -46,14 +56,15 @@ struct CandidateLimits {
   std::vector<std::string> shards = {"none", "optimizer", "gradients", "parameters"};
   std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b",
                                         "zb_h1", "zb_v", "dualpipe_v"};
+  FixedOptions fixed = {};
 };
 
 // The first candidates of a search: every mesh, with the options that serve most meshes. These are
 // schedule 1f1b, ZeRO-1 where there are data-parallel ranks (if the framework has it), sequence
-// parallelism where tp allows it, and no recomputation. There is one for each micro-batch of 1, 2,
-// 4, 8 or 16 samples that divides a rank's samples. Where the batch has too few samples for all
-// ranks along dp, as few of them as it takes lie along cp. Meshes that the model or the batch does
-// not allow have one each: the engine refuses it, and says why.
+// parallelism where tp allows it, and no recomputation, but for what is fixed. There is one for
+// each micro-batch of 1, 2, 4, 8 or 16 samples that divides a rank's samples. Where the batch has
+// too few samples for all ranks along dp, as few of them as it takes lie along cp. Meshes that the
+// model or the batch does not allow have one each: the engine refuses it, and says why.
 std::vector<Candidate> FirstCandidates(const CandidateLimits& limits);
 
 // The candidates of one mesh: one for each micro-batch.
@@ -66,6 +77,11 @@ Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits);
 // that divide more, and then those with more ranks along cp in place of dp. Empty if there are
 // none.
 std::vector<Candidate> SmallerCandidates(const Candidate& candidate, const CandidateLimits& limits);
+
+// The candidate with 1/8 to 8 times its ranks along dp, by ascending ranks, itself among them: as
+// far as there are `devices` for them and samples for each.
+std::vector<Candidate> WithOtherReplicas(const Candidate& candidate, const CandidateLimits& limits,
+                                         int64_t devices);
 
 // Candidates that differ from `candidate` in one option: schedule, stages of a rank, what is
 // divided and among which ranks, ranks along cp in place of dp, ranks that divide experts, sequence

@@ -10,6 +10,9 @@ namespace lockstep {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
@@ -177,6 +180,64 @@ TEST(CandidatesTest, VariantsDifferInOneOption) {
                             "pp=2,dp=4,tp=2,b=1 1f1b, zero1, sp, selective"}));
   // Ten blocks are too few for six stages on each of two ranks.
   EXPECT_THAT(names, testing::Not(Contains("pp=2,dp=4,tp=2,b=1 interleaved_1f1b x6, zero1, sp")));
+}
+
+TEST(CandidatesTest, ReplicasGoAsFarAsDevicesAndSamplesDo) {
+  CandidateLimits limits = SixteenRanks();
+  Candidate candidate = UsualCandidate({.pp = 2, .dp = 4, .tp = 2}, limits);
+  candidate.micro_batch = 4;
+  EXPECT_THAT(
+      NamesOf(WithOtherReplicas(candidate, limits, /*devices=*/32)),
+      ElementsAre("pp=2,dp=1,tp=2,b=4 1f1b, sp", "pp=2,dp=2,tp=2,b=4 1f1b, zero1, sp",
+                  "pp=2,dp=4,tp=2,b=4 1f1b, zero1, sp", "pp=2,dp=8,tp=2,b=4 1f1b, zero1, sp"));
+  const std::vector<std::string> all = NamesOf(WithOtherReplicas(candidate, limits, 1024));
+  EXPECT_EQ(all.back(), "pp=2,dp=16,tp=2,b=4 1f1b, zero1, sp");  // 64 samples
+}
+
+TEST(CandidatesTest, AllHaveWhatIsFixedWhereTheMeshHasAUseForIt) {
+  CandidateLimits limits = SixteenRanks();
+  limits.context_parallel = {1, 2};
+  limits.fixed = {
+      .schedule = "zb_v", .shard = "none", .recompute = "full", .sequence_parallel = false};
+  std::vector<Candidate> all = FirstCandidates(limits);
+  for (const Candidate& first : FirstCandidates(limits)) {
+    for (const auto& more : {SmallerCandidates(first, limits), Variants(first, limits)}) {
+      all.insert(all.end(), more.begin(), more.end());
+      EXPECT_THAT(more, Not(Contains(first)));
+      const std::vector<std::string> names = NamesOf(more);
+      EXPECT_EQ(std::set(names.begin(), names.end()).size(), names.size());
+    }
+  }
+  for (const Candidate& candidate : all) {
+    SCOPED_TRACE(candidate.ToString());
+    EXPECT_EQ(candidate.schedule, candidate.mesh.pp > 1 ? "zb_v" : "1f1b");
+    EXPECT_EQ(candidate.stages_per_rank, candidate.mesh.pp > 1 ? 2 : 1);
+    EXPECT_EQ(candidate.shard, "none");
+    EXPECT_EQ(candidate.recompute, "full");
+    EXPECT_FALSE(candidate.sequence_parallel);
+  }
+  // What is not fixed differs still.
+  EXPECT_THAT(NamesOf(all),
+              IsSupersetOf({"pp=4,dp=4,tp=1,b=1 zb_v x2, ddp, full",
+                            "pp=4,dp=2,cp=2,tp=1,b=1 zb_v x2, ddp, full",
+                            "pp=4,dp=1,tp=4,b=2 zb_v x2, full", "pp=1,dp=16,tp=1,b=1 ddp, full"}));
+}
+
+TEST(CandidatesTest, FixedStagesHaveASchedule) {
+  CandidateLimits limits = SixteenRanks();
+  limits.fixed.stages_per_rank = 2;
+  const Candidate usual = UsualCandidate({.pp = 4, .dp = 4}, limits);
+  EXPECT_EQ(usual.ToString(), "pp=4,dp=4,tp=1,b=1 interleaved_1f1b x2, zero1");
+  const std::vector<std::string> names = NamesOf(Variants(usual, limits));
+  EXPECT_THAT(names, IsSupersetOf({"pp=4,dp=4,tp=1,b=1 zb_v x2, zero1",
+                                   "pp=4,dp=4,tp=1,b=1 dualpipe_v x2, zero1",
+                                   "pp=4,dp=4,tp=1,b=1 interleaved_1f1b x2, fsdp"}));
+  EXPECT_THAT(names, Each(Not(HasSubstr("b=1 1f1b"))));
+  // None of the others has three.
+  limits.fixed.stages_per_rank = 3;
+  limits.blocks = 12;
+  EXPECT_THAT(NamesOf(Variants(UsualCandidate({.pp = 4, .dp = 4}, limits), limits)),
+              Each(HasSubstr("interleaved_1f1b x3")));
 }
 
 }  // namespace

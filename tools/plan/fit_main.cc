@@ -20,6 +20,7 @@
 #include "core/base/user_path.h"
 #include "foresight/cluster.h"
 #include "foresight/dialect.h"
+#include "foresight/plan_cluster.h"
 #include "foresight/shipped.h"
 #include "tools/plan/fit.h"
 #include "tools/plan/held_to.h"
@@ -68,8 +69,9 @@ void Print(const Fit& fit, const std::vector<FitParameter>& parameters) {
 }
 
 absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
-  LS_ASSIGN_OR_RETURN(const Cluster cluster,
-                      ReadCluster(ShippedPath("foresight/clusters", absl::GetFlag(FLAGS_cluster))));
+  LS_ASSIGN_OR_RETURN(
+      const Cluster cluster,
+      ReadPlanCluster(ShippedPath("foresight/clusters", absl::GetFlag(FLAGS_cluster))));
   const std::string given = absl::GetFlag(FLAGS_parameters);
   LS_ASSIGN_OR_RETURN(const std::vector<FitParameter> parameters,
                       given.empty() ? VtrainParameters() : Parameters(given));

@@ -15,6 +15,7 @@
 #include "core/base/user_path.h"
 #include "foresight/cluster.h"
 #include "foresight/dialect.h"
+#include "foresight/plan_cluster.h"
 #include "foresight/shipped.h"
 #include "tools/plan/held_to.h"
 #include "tools/plan/measured_rows.h"
@@ -31,8 +32,9 @@ namespace {
 absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
   const std::string rows_file = absl::GetFlag(FLAGS_rows);
   if (rows_file.empty()) return InvalidArgument("--rows FILE.csv is missing");
-  LS_ASSIGN_OR_RETURN(const Cluster cluster,
-                      ReadCluster(ShippedPath("foresight/clusters", absl::GetFlag(FLAGS_cluster))));
+  LS_ASSIGN_OR_RETURN(
+      const Cluster cluster,
+      ReadPlanCluster(ShippedPath("foresight/clusters", absl::GetFlag(FLAGS_cluster))));
   LS_ASSIGN_OR_RETURN(
       const Dialect dialect,
       Dialect::Read(ShippedPath("foresight/dialects", absl::GetFlag(FLAGS_dialect))));

@@ -23,6 +23,7 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "foresight/plan_cluster.h"
 #include "foresight/quantity.h"
 #include "foresight/shipped.h"
 #include "models/models.h"
@@ -126,7 +127,7 @@ absl::StatusOr<Question> ReadQuestion() {
   std::vector<std::string> names;
   for (const std::string& name : clusters) {
     NamedCluster cluster = {.name = name, .cluster = {}};
-    LS_ASSIGN_OR_RETURN(cluster.cluster, ReadCluster(ShippedPath("foresight/clusters", name)));
+    LS_ASSIGN_OR_RETURN(cluster.cluster, ReadPlanCluster(ShippedPath("foresight/clusters", name)));
     if (absl::EndsWith(name, ".toml")) cluster.name = std::filesystem::path(name).stem();
     if (std::ranges::find(names, cluster.name) != names.end()) {
       return InvalidArgument("--cluster ", name, ": two clusters are called ", cluster.name,
@@ -218,33 +219,71 @@ absl::StatusOr<Candidate> NamedRun(const Planner& planner, const CandidateLimits
   return candidate;
 }
 
-absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLimits& limits,
-                                      const PlannedScenario& planned, const Candidate& candidate) {
-  LS_ASSIGN_OR_RETURN(const Explanation explanation, planner.Explain(candidate));
-  std::vector<Forecast> changed;
+// The runs of these candidates, of which some are planned, sorted by IsBetter.
+std::vector<Forecast> RunsOf(const Planner& planner, const PlannedScenario& planned,
+                             const std::vector<Candidate>& candidates) {
+  std::vector<Forecast> runs;
   std::vector<Candidate> missing;
-  for (const Candidate& variant : Variants(candidate, limits)) {
-    const auto known = std::ranges::find(planned.runs, variant, &Forecast::candidate);
+  for (const Candidate& candidate : candidates) {
+    const auto known = std::ranges::find(planned.runs, candidate, &Forecast::candidate);
     if (known != planned.runs.end()) {
-      changed.push_back(*known);
+      runs.push_back(*known);
     } else {
-      missing.push_back(variant);
+      missing.push_back(candidate);
     }
   }
   const std::vector<Forecast> planned_now =
       PlanCandidates(planner, missing, [](int64_t, int64_t) {});
-  changed.insert(changed.end(), planned_now.begin(), planned_now.end());
-  std::ranges::stable_sort(changed, IsBetter);
+  runs.insert(runs.end(), planned_now.begin(), planned_now.end());
+  std::ranges::stable_sort(runs, IsBetter);
+  return runs;
+}
+
+const Forecast* FirstThatFits(const std::vector<Forecast>& runs) {
+  return runs.empty() || !runs.front().fits ? nullptr : &runs.front();
+}
+
+// `id` begins those of the charts.
+absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLimits& limits,
+                                      const PlannedScenario& planned, const Candidate& candidate,
+                                      const std::string& id) {
+  LS_ASSIGN_OR_RETURN(const Explanation explanation, planner.Explain(candidate));
+  const std::vector<Forecast> changed = RunsOf(planner, planned, Variants(candidate, limits));
   Section section = {.title = candidate.ToString()};
   for (Paragraph& paragraph : Verdict(explanation, planner.room())) {
     section.items.push_back(std::move(paragraph));
+  }
+  if (!explanation.forecast.fits) {
+    if (const Forecast* one = FirstThatFits(changed)) {
+      section.items.push_back(WayToFit(one, Changes::kOne));
+    } else {
+      const std::vector<Forecast> smaller =
+          RunsOf(planner, planned, SmallerCandidates(candidate, limits));
+      section.items.push_back(WayToFit(FirstThatFits(smaller), Changes::kSeveral));
+    }
   }
   section.items.push_back(RanksTable(explanation.forecast));
   section.items.push_back(FasterTable(explanation));
   section.items.push_back(ChangesTable(explanation.forecast, changed));
   section.items.push_back(MemoryTable(explanation.forecast));
-  for (Chart& chart : StepCharts(explanation, "step")) section.items.push_back(std::move(chart));
+  for (Chart& chart : StepCharts(explanation, id)) section.items.push_back(std::move(chart));
   return section;
+}
+
+// Speed and cost of a run with fewer and more data-parallel ranks, for a page that has no other
+// numbers of devices.
+std::vector<Chart> ReplicaCharts(const Planner& planner, const CandidateLimits& limits,
+                                 const PlannedScenario& planned, const Candidate& candidate) {
+  std::vector<Forecast> runs =
+      RunsOf(planner, planned, WithOtherReplicas(candidate, limits, planner.cluster().devices()));
+  std::ranges::sort(runs, {}, [](const Forecast& run) { return run.candidate.mesh.ranks(); });
+  std::vector<PlannedScenario> scenarios;
+  for (Forecast& run : runs) {
+    const int64_t ranks = run.candidate.mesh.ranks();
+    scenarios.push_back({.scenario = {.cluster = planned.scenario.cluster, .ranks = ranks}});
+    scenarios.back().runs.push_back(std::move(run));
+  }
+  return ScalingCharts(scenarios, "this mesh with fewer and more ranks along dp");
 }
 
 absl::StatusOr<int> Run(const std::vector<std::string>&) {
@@ -305,25 +344,40 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     if (scenarios.size() == 1) text.sections.push_back(section);
     if (has_page && now.best() != nullptr) section.items.push_back(MeshMap(now.runs));
     page.sections.push_back(std::move(section));
-    if (scenarios.size() > 1) continue;
+    if (scenarios.size() > 1) {
+      // The page explains the best run on most devices of each cluster.
+      const bool is_last = question.ranks.empty() || scenario.ranks == question.ranks.back();
+      if (has_page && is_last && scenario.batch_factor == 1 && now.best() != nullptr) {
+        LS_ASSIGN_OR_RETURN(Section explained,
+                            ExplanationOf(planner, limits, now, now.best()->candidate,
+                                          absl::StrCat("step-", page.sections.size())));
+        page.sections.push_back(std::move(explained));
+      }
+      continue;
+    }
 
     if (explain.empty() && !has_page && write.empty()) continue;
     LS_ASSIGN_OR_RETURN(const Candidate candidate,
                         NamedRun(planner, limits, now, explain.empty() ? "best" : explain));
-    if (!write.empty()) {
+    if (!write.empty() && (any_fits || !explain.empty())) {
       LS_ASSIGN_OR_RETURN(const std::string config, planner.ConfigurationOf(candidate));
       LS_RETURN_IF_ERROR(WriteOutput(UserPath(write), config));
     }
     if (explain.empty() && !has_page) continue;
-    LS_ASSIGN_OR_RETURN(const Section explained, ExplanationOf(planner, limits, now, candidate));
+    LS_ASSIGN_OR_RETURN(Section explained, ExplanationOf(planner, limits, now, candidate, "step"));
     if (!explain.empty()) text.sections.push_back(explained);
-    page.sections.push_back(explained);
+    if (!has_page) continue;
+    for (Chart& chart : ReplicaCharts(planner, limits, now, candidate)) {
+      explained.items.push_back(std::move(chart));
+    }
+    page.sections.push_back(std::move(explained));
   }
   page.title = absl::StrCat("A plan of ", absl::GetFlag(FLAGS_workload));
   if (scenarios.size() > 1 || question.budget > 0) {
     Section best = {.title = "The best mesh", .items = {BestTable(planned, question.budget)}};
     text.sections.push_back(best);
-    for (Chart& chart : ScalingCharts(planned)) best.items.push_back(std::move(chart));
+    for (Chart& chart : ScalingCharts(planned, "the best mesh"))
+      best.items.push_back(std::move(chart));
     page.sections.insert(page.sections.begin(), std::move(best));
   }
   std::fputs(TextOf(text).c_str(), stdout);
@@ -331,7 +385,12 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     const Pictures pictures = absl::GetFlag(FLAGS_png) ? Pictures::kBesidePage : Pictures::kNone;
     LS_RETURN_IF_ERROR(WritePage(page, "plan", UserPath(absl::GetFlag(FLAGS_html)), pictures));
   }
-  if (!any_fits) std::fputs("\nNo run fits.\n", stdout);
+  if (!any_fits) {
+    std::fputs(write.empty() || !explain.empty()
+                   ? "\nNo run fits.\n"
+                   : "\nNo run fits, and none is written: --explain names one to write.\n",
+               stdout);
+  }
   return any_fits ? 0 : 1;
 }
 

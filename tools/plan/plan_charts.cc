@@ -156,7 +156,8 @@ Drawing MeshMap(const std::vector<Forecast>& runs) {
   return {.svg = std::move(svg)};
 }
 
-std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios) {
+std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios,
+                                 const std::string& mesh) {
   const std::string unit = UnitOf(scenarios);
   LineChart speed = {.x = {.title = "devices", .logarithmic = true, .whole = true},
                      .y = {.title = unit + "/s", .logarithmic = true}};
@@ -194,8 +195,8 @@ std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios) 
   std::erase_if(speed.lines, is_short);
   std::erase_if(cost.lines, is_short);
   if (speed.lines.empty()) return {};
-  return {{.id = "speed", .title = "Speed of the best mesh", .body = std::move(speed)},
-          {.id = "cost", .title = "Cost of the best mesh", .body = std::move(cost)}};
+  return {{.id = "speed", .title = "Speed of " + mesh, .body = std::move(speed)},
+          {.id = "cost", .title = "Cost of " + mesh, .body = std::move(cost)}};
 }
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ Drawing MeshMap(const std::vector<Forecast>& runs);
 
 // Tokens or samples a second, and device-hours for 1e9 of them, against the number of devices: a
 // line for each cluster, and for weak scaling another. Empty unless a cluster has several numbers
-// of ranks.
-std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios);
+// of ranks. `mesh`: what runs on these devices, such as "the best mesh".
+std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios,
+                                 const std::string& mesh);
 
 }  // namespace lockstep

@@ -232,6 +232,21 @@ Table ChangesTable(const Forecast& run, const std::vector<Forecast>& changed) {
   return table;
 }
 
+Paragraph WayToFit(const Forecast* fitting, Changes changes) {
+  if (fitting == nullptr) {
+    return {.text =
+                "No option makes it fit: the mesh needs more ranks along pp or tp, or the run "
+                "smaller micro-batches.",
+            .tone = Paragraph::Tone::kWarning};
+  }
+  return {
+      .text = absl::StrCat(
+          changes == Changes::kOne ? "One option makes it fit: " : "Several options make it fit: ",
+          fitting->candidate.ToString(), " takes ", FormatDuration(fitting->seconds), " and ",
+          Bytes(fitting->memory.total), "."),
+      .tone = Paragraph::Tone::kPlain};
+}
+
 std::vector<Paragraph> Verdict(const Explanation& explanation, double room) {
   const Forecast& run = explanation.forecast;
   const RankEstimate& rank = BusiestRank(run.estimate);

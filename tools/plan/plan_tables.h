@@ -42,6 +42,11 @@ Table FasterTable(const Explanation& explanation);
 // The run with one option changed, `changed`, beside the run itself.
 Table ChangesTable(const Forecast& run, const std::vector<Forecast>& changed);
 
+// What makes a run fit that does not: `fitting`, the first of those that fit with one option
+// changed (kOne) or with several, null if none does.
+enum class Changes { kOne, kSeveral };
+Paragraph WayToFit(const Forecast* fitting, Changes changes);
+
 // Where the time goes, what limits it, and whether the run fits, in words. `room`: bytes of a
 // device.
 std::vector<Paragraph> Verdict(const Explanation& explanation, double room);

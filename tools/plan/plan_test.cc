@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "gmock/gmock.h"
@@ -43,6 +45,8 @@ TEST(PlanTest, RanksMeshesAndWritesTheBest) {
       AllOf(
           HasSubstr("2 devices of laptop"), ContainsRegex("pp=1,dp=2,tp=1,b=8 [a-z0-9]+ .* yes"),
           HasSubstr("what limits the step"), HasSubstr("It fits"),
+          ContainsRegex("with one option changed\n +run .*\n +pp=1,dp=2,tp=1,b=[0-9]+ "
+                        "(ddp|zero1|zero2|fsdp) +[0-9.]+ ms +[0-9.]+ % +[0-9.]+ MiB +yes"),
           ContainsRegex("memory of the fullest rank, by class\n +mesh +"
                         "parameters +gradients +optimizer_state +"),
           ContainsRegex("that computes most, by kind\n +mesh +gradients +loss +norm +parameters "),
@@ -50,7 +54,8 @@ TEST(PlanTest, RanksMeshesAndWritesTheBest) {
   const auto html = ReadFile(page);
   ASSERT_TRUE(html.ok());
   EXPECT_THAT(*html, AllOf(HasSubstr("Time of a step over tp and pp"), HasSubstr("step-timeline"),
-                           HasSubstr("step-memory-over-time")));
+                           HasSubstr("step-memory-over-time"), HasSubstr("<figure id=\"cost\">"),
+                           HasSubstr("this mesh with fewer and more ranks along dp")));
   // What it wrote trains.
   const ProcessResult run =
       Program({"strategies/mesh/main", "--config", best, "--set", "train.steps=2", "--set",
@@ -72,7 +77,9 @@ TEST(PlanTest, AnswersQuestions) {
   EXPECT_THAT(result.out, HasSubstr("time for the budget"));
   const auto html = ReadFile(page);
   ASSERT_TRUE(html.ok()) << html.status();
-  EXPECT_THAT(*html, AllOf(HasSubstr("<figure id=\"speed\">"), HasSubstr("<figure id=\"cost\">")));
+  EXPECT_THAT(*html, AllOf(HasSubstr("<figure id=\"speed\">"), HasSubstr("<figure id=\"cost\">"),
+                           HasSubstr("-timeline\">"), HasSubstr("-memory-over-time\">"),
+                           HasSubstr("Time of a step over tp and pp")));
 }
 
 TEST(PlanTest, CountsSamplesOfImages) {
@@ -122,11 +129,39 @@ TEST(PlanTest, SaysWhyAMeshIsRefused) {
   EXPECT_THAT(result.err, HasSubstr("pp=8 is refused: mesh.pp is 8, but the model has"));
 }
 
+TEST(PlanTest, SaysWhyMeshesAreRefused) {
+  const ProcessResult result =
+      Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "8"});
+  EXPECT_THAT(result.out,
+              ContainsRegex("refused\n +runs +such as +because\n(.*\n)*"
+                            " +1 +pp=8,dp=1,tp=1,b=1 1f1b +mesh.pp is 8, but the model"));
+}
+
+TEST(PlanTest, SaysWhatMakesARunFit) {
+  const auto explain = [](const std::string& memory) {
+    return Plan({"--workload", kWorkload, "--cluster", "laptop", "--mesh", "dp=2", "--memory",
+                 memory, "--explain", "pp=1,dp=2,tp=1,b=8 zero1"})
+        .out;
+  };
+  EXPECT_THAT(explain("1GiB"), Not(HasSubstr("it fit:")));
+  EXPECT_THAT(explain("5.5MiB"),
+              HasSubstr("One option makes it fit: pp=1,dp=1,cp=2,tp=1,b=8 zero1 takes"));
+  EXPECT_THAT(explain("4.5MiB"),
+              HasSubstr("Several options make it fit: pp=1,dp=1,cp=2,tp=1,b=8 fsdp, full takes"));
+  EXPECT_THAT(explain("1MiB"), HasSubstr("No option makes it fit: "));
+}
+
 TEST(PlanTest, SaysThatNothingFits) {
-  const ProcessResult result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2",
-                                     "--memory", "1MiB", "--explain", "best"});
+  const std::string best = testing::TempDir() + "/none.toml";
+  ProcessResult result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2",
+                               "--memory", "1MiB", "--explain", "best"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, AllOf(HasSubstr("No run fits."), HasSubstr("It does not fit: it needs")));
+  result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2", "--memory", "1MiB",
+                 "--write", best});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("none is written: --explain names one to write"));
+  EXPECT_FALSE(PathExists(best));
 }
 
 struct BadInput {
@@ -135,18 +170,23 @@ struct BadInput {
 };
 
 TEST(PlanTest, SaysWhatIsWrong) {
-  const std::string broken = testing::TempDir() + "/broken.toml";
-  ASSERT_TRUE(WriteFileAtomically(broken, R"(name = "broken"
+  const std::string cluster = R"(name = "broken"
 [device]
 memory = "1 GB"
-bandwidth = "0 GB/s"
+bandwidth = "1 GB/s"
 peak = { f32 = "1 TFLOP/s" }
 processors = 1
 [node]
 devices = 2
 link_bandwidth = "1 GB/s"
-)")
+)";
+  const std::string broken = testing::TempDir() + "/broken.toml";
+  ASSERT_TRUE(WriteFileAtomically(broken, absl::StrReplaceAll(cluster, {{"\nbandwidth = \"1",
+                                                                         "\nbandwidth = \"0"}}))
                   .ok());
+  const std::string mistyped = testing::TempDir() + "/mistyped.toml";
+  ASSERT_TRUE(
+      WriteFileAtomically(mistyped, absl::StrCat(cluster, "[fitted]\nskew_time = 1.0\n")).ok());
   const std::vector<std::string> good = {"--workload", kWorkload, "--cluster", "laptop"};
   for (const BadInput& bad : std::vector<BadInput>{
            {{}, "name a workload"},
@@ -154,6 +194,10 @@ link_bandwidth = "1 GB/s"
            {{"--workload", "gpt5", "--cluster", "h100"}, "gpt5"},
            {{"--workload", kWorkload, "--cluster", "h1000"}, "h1000"},
            {{"--workload", kWorkload, "--cluster", broken}, "bandwidth"},
+           {{"--workload", kWorkload, "--cluster", mistyped},
+            "fitted.skew_time; [fitted] has product_efficiency, "},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--set", "mesh.tp=2"},
+            "--set mesh.tp: a plan chooses this; --mesh plans one mesh alone"},
            {{"--workload", kWorkload, "--cluster", "h100", "--cluster", "h100"},
             "two clusters are called h100"},
            {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "9"}, "has 8 devices"},

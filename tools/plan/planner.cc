@@ -1,11 +1,16 @@
 #include "tools/plan/planner.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <numeric>
+#include <optional>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/config/config.h"
+#include "core/config/config_toml.h"
 #include "core/run/config_listing.h"
 #include "foresight/recorded_run.h"
 #include "strategies/mesh/mesh.h"
@@ -19,6 +24,59 @@ CommandLine With(CommandLine command_line, const std::vector<std::string>& assig
   return command_line;
 }
 
+// What assignments say of a candidate's key; null: nothing.
+const ConfigValue* Assigned(const Config& assigned, const std::string& key) {
+  const size_t dot = key.find('.');
+  const ConfigValue* table = assigned.Table(key.substr(0, dot)).value;
+  const auto* values = table == nullptr ? nullptr : table->As<ConfigValue::Table>();
+  if (values == nullptr) return nullptr;
+  const auto found = values->find(key.substr(dot + 1));
+  return found == values->end() ? nullptr : &found->second;
+}
+
+constexpr int64_t kMostStages = 1'000'000;  // of a rank
+
+template <typename Value, typename T>
+absl::Status Fix(const Config& assigned, const std::string& key, std::optional<T>& option) {
+  const ConfigValue* value = Assigned(assigned, key);
+  if (value == nullptr) return absl::OkStatus();
+  const auto* typed = value->As<Value>();
+  bool is_right = typed != nullptr;
+  if constexpr (std::is_same_v<Value, int64_t>) {
+    is_right = is_right && *typed >= 1 && *typed <= kMostStages;
+  }
+  if (!is_right) {
+    return InvalidArgument("--set ", key, "=", FormatTomlValue(*value), ": expected ",
+                           std::is_same_v<Value, bool> ? "true or false"
+                           : std::is_same_v<Value, int64_t>
+                               ? absl::StrCat("a whole number from 1 to ", kMostStages)
+                               : "a string");
+  }
+  option = static_cast<T>(*typed);
+  return absl::OkStatus();
+}
+
+// The options of candidates that assignments fix. A mesh and a cut are for the plan to choose.
+absl::StatusOr<FixedOptions> FixedBy(const std::vector<std::string>& assignments) {
+  Config assigned;
+  for (const std::string& assignment : assignments) LS_RETURN_IF_ERROR(assigned.Set(assignment));
+  for (const std::string& chosen : Candidate().Assignments(1)) {
+    const std::string key = chosen.substr(0, chosen.find('='));
+    const bool is_chosen = key.starts_with("mesh.") || key.starts_with("cut.");
+    if (is_chosen && Assigned(assigned, key) != nullptr) {
+      return InvalidArgument("--set ", key, ": a plan chooses this; --mesh plans one mesh alone");
+    }
+  }
+  FixedOptions fixed;
+  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "pipeline.schedule", fixed.schedule));
+  LS_RETURN_IF_ERROR(Fix<int64_t>(assigned, "pipeline.stages_per_rank", fixed.stages_per_rank));
+  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "data_parallel.shard", fixed.shard));
+  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "recompute.granularity", fixed.recompute));
+  LS_RETURN_IF_ERROR(
+      Fix<bool>(assigned, "tensor_parallel.sequence_parallel", fixed.sequence_parallel));
+  return fixed;
+}
+
 // Operations a second of dense products in `dtype`, or in another dtype if the data sheet has none
 // for it.
 double PeakOf(const Cluster::Device& device, DType dtype) {
@@ -29,28 +87,32 @@ double PeakOf(const Cluster::Device& device, DType dtype) {
 // What a machine can be better at.
 struct Resource {
   const char* name;
-  void (*improve)(Cluster& cluster);
+  void (*improve)(Cluster& cluster, Dialect& dialect);
 };
 constexpr Resource kResources[] = {
     {"rate of matrix products",
-     [](Cluster& c) {
+     [](Cluster& c, Dialect&) {
        for (auto& [dtype, peak] : c.device.peak) peak *= 2;
      }},
-    {"bandwidth of the devices' memory", [](Cluster& c) { c.device.bandwidth *= 2; }},
-    {"bandwidth between the devices of a node", [](Cluster& c) { c.node.link_bandwidth *= 2; }},
-    {"bandwidth between nodes", [](Cluster& c) { c.network.bandwidth *= 2; }},
+    {"bandwidth of the devices' memory", [](Cluster& c, Dialect&) { c.device.bandwidth *= 2; }},
+    {"bandwidth between the devices of a node",
+     [](Cluster& c, Dialect&) { c.node.link_bandwidth *= 2; }},
+    {"bandwidth between nodes", [](Cluster& c, Dialect&) { c.network.bandwidth *= 2; }},
     {"latency of all messages",
-     [](Cluster& c) {
+     [](Cluster& c, Dialect&) {
        c.node.link_latency /= 2;
        c.network.latency /= 2;
        const auto start = c.fitted.find("collective_start");
        if (start != c.fitted.end()) start->second /= 2;
      }},
     {"overhead of a kernel",
-     [](Cluster& c) {
+     [](Cluster& c, Dialect& dialect) {
        c.device.launch /= 2;
        const auto kernel = c.fitted.find("kernel_seconds");
        if (kernel != c.fitted.end()) kernel->second /= 2;
+       for (auto& [name, value] : dialect.fitted()) {
+         if (name.starts_with("host_")) value /= 2;
+       }
      }},
 };
 
@@ -80,6 +142,7 @@ absl::StatusOr<Planner> Planner::Create(Options options) {
   LS_RETURN_IF_ERROR(NetworkTime::Check(options.cluster));
   Planner planner(std::move(options));
   Options& given = planner.options_;
+  LS_ASSIGN_OR_RETURN(planner.fixed_, FixedBy(given.workload.assignments));
   LS_ASSIGN_OR_RETURN(const TrainingRun run,
                       CheckRun(With(given.workload, Candidate().Assignments(1)), planner.strategy_,
                                given.make_model));
@@ -105,6 +168,7 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
   CandidateLimits limits;
   limits.ranks = ranks;
   limits.batch = batch_;
+  limits.fixed = fixed_;
   limits.ranks_per_node = std::min<int64_t>(cluster.node.devices, ranks);
   limits.tensor_parallel.clear();
   // The framework and the model themselves say what is possible.
@@ -245,9 +309,10 @@ absl::StatusOr<Explanation> Planner::Explain(const Candidate& candidate) const {
   LS_ASSIGN_OR_RETURN(explanation.forecast, Estimate(candidate, time, Timeline::kKeep));
   for (const Resource& resource : kResources) {
     Cluster cluster = options_.cluster;
-    resource.improve(cluster);
+    Dialect dialect = options_.dialect;
+    resource.improve(cluster, dialect);
     LS_ASSIGN_OR_RETURN(const StepEstimate estimate,
-                        time.Estimate(options_.dialect, cluster, ClusterCommTime(cluster)));
+                        time.Estimate(dialect, cluster, ClusterCommTime(cluster)));
     explanation.faster.push_back({resource.name, estimate.seconds});
   }
   std::ranges::stable_sort(explanation.faster, std::less(), &FasterResource::seconds);

@@ -68,14 +68,16 @@ struct Explanation {
 class Planner {
  public:
   struct Options {
-    CommandLine workload;  // configuration files and assignments, without a mesh and a cut
+    // Configuration files and assignments. Candidates' keys replace those of the files; those that
+    // are assigned are fixed (FixedOptions).
+    CommandLine workload;
     ModelFactory make_model;
     Cluster cluster;
     Dialect dialect;
     double memory = 0;         // bytes of a device that a run may use; 0: all
     int64_t batch_factor = 1;  // the batch of a step is the workload's times this
   };
-  // InvalidArgument if the workload itself is wrong.
+  // InvalidArgument if the workload itself is wrong, or if a mesh or a cut is assigned.
   static absl::StatusOr<Planner> Create(Options options);
 
   // What model and cluster allow on so many ranks. InvalidArgument if the cluster has fewer
@@ -108,6 +110,7 @@ class Planner {
                       const std::vector<KernelCost>& costs, int pp) const;
 
   Options options_;
+  FixedOptions fixed_;
   StrategyDefinition strategy_;
   std::shared_ptr<const ClusterCommTime> network_;
   int64_t batch_ = 1;  // samples of a step

@@ -19,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::Each;
@@ -230,6 +231,43 @@ TEST_F(PlannerTest, PlansWhatTheFrameworkHas) {
             "megatron_2022 has no mesh.replicas=2; it has 1");
 }
 
+// An option that --set fixes is the same in all runs: the engine gets it, and the search does not
+// look at others.
+TEST_F(PlannerTest, KeepsWhatIsAssigned) {
+  Planner::Options options = Options();
+  options.workload.assignments = {"recompute.granularity=full", "pipeline.schedule='gpipe'",
+                                  "data_parallel.shard=parameters"};
+  const Planner planner = Create(options);
+  const auto limits = planner.Limits(4);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  const std::vector<Forecast> runs = Search(planner, *limits, [](int64_t, int64_t) {});
+  std::vector<std::string> names;
+  for (const Forecast& run : runs) {
+    if (run.refused.ok()) names.push_back(run.candidate.ToString());
+  }
+  EXPECT_THAT(
+      names,
+      IsSupersetOf({"pp=1,dp=4,tp=1,b=1 fsdp, full", "pp=1,dp=2,tp=2,b=1 fsdp, sp, full",
+                    "pp=4,dp=1,tp=1,b=1 gpipe, full", "pp=2,dp=2,tp=1,b=1 gpipe, fsdp, full"}));
+  EXPECT_THAT(names,
+              Each(AllOf(HasSubstr(", full"), Not(ContainsRegex("zero|ddp|1f1b|zb_|dual")))));
+
+  options.workload.assignments = {"pipeline.schedule=3"};
+  EXPECT_EQ(Planner::Create(options).status().message(),
+            "--set pipeline.schedule=3: expected a string");
+  options.workload.assignments = {"pipeline.stages_per_rank=4294967298"};
+  EXPECT_EQ(Planner::Create(options).status().message(),
+            "--set pipeline.stages_per_rank=4294967298: expected a whole number from 1 to 1000000");
+  options.workload.assignments = {"tensor_parallel.sequence_parallel=maybe"};
+  EXPECT_EQ(Planner::Create(options).status().message(),
+            "--set tensor_parallel.sequence_parallel=\"maybe\": expected true or false");
+  for (const char* key : {"mesh.tp", "cut.micro_batches"}) {
+    options.workload.assignments = {absl::StrCat(key, "=2")};
+    EXPECT_EQ(Planner::Create(options).status().message(),
+              absl::StrCat("--set ", key, ": a plan chooses this; --mesh plans one mesh alone"));
+  }
+}
+
 TEST_F(PlannerTest, ExplainsWhereTimeAndMemoryGo) {
   const Planner planner = Create();
   Candidate candidate = On(2, 2, 1);
@@ -262,6 +300,16 @@ TEST_F(PlannerTest, ExplainsWhereTimeAndMemoryGo) {
     most = std::max(most, total);
   }
   EXPECT_GE(most, run.memory.total * 0.9);
+}
+
+// Where the host is slower than the device, it limits the step, whichever file says how slow it is.
+TEST_F(PlannerTest, ExplainsWhatTheHostTakes) {
+  Planner::Options options = Options();
+  options.dialect = PlainDialect("fitted = {host_forward = 1.0, host_backward = 1.0}");
+  const auto explained = Create(options).Explain(On(1, 1, 1));
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  EXPECT_EQ(explained->faster.front().name, "overhead of a kernel");
+  EXPECT_NEAR(explained->faster.front().seconds / explained->forecast.seconds, 0.5, 0.01);
 }
 
 TEST_F(PlannerTest, WritesAConfigurationThatRuns) {
