@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/config/config.h"
+#include "core/config/config_reader.h"
 #include "foresight/shipped.h"
 #include "tools/plan/measured_rows.h"
 
@@ -53,6 +55,21 @@ const std::vector<FitParameter>& VtrainParameters() {
       {"loss_bytes", 0, 60},
   };
   return *parameters;
+}
+
+absl::StatusOr<std::array<std::map<std::string, double>, 2>> VtrainHalves() {
+  LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile("tools/plan/measured/halves.toml"));
+  std::array<std::map<std::string, double>, 2> halves;
+  const char* const tables[] = {"fitted_to_odd_rows", "fitted_to_even_rows"};
+  for (size_t half = 0; half < halves.size(); ++half) {
+    ConfigReader reader(config.Table(tables[half]));
+    for (const FitParameter& parameter : VtrainParameters()) {
+      reader.Require(parameter.name, &halves[half][parameter.name],
+                     {.at_least = parameter.low, .at_most = parameter.high});
+    }
+    LS_RETURN_IF_ERROR(reader.Finish());
+  }
+  return halves;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <array>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,5 +29,10 @@ absl::StatusOr<VtrainRows> ReadVtrainRows(const Cluster& cluster);
 // What was fitted of the cluster a100_80g and of the two dialects, within bounds that exceed no
 // data sheet.
 const std::vector<FitParameter>& VtrainParameters();
+
+// The numbers, by name, that fits to every other row of both files found: to those that
+// ChooseRows(0, 2) chooses, and to those of ChooseRows(1, 2). From tools/plan/measured/halves.toml,
+// where they stand because the fits take minutes.
+absl::StatusOr<std::array<std::map<std::string, double>, 2>> VtrainHalves();
 
 }  // namespace lockstep

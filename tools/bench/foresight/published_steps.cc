@@ -1,6 +1,9 @@
 #include "tools/bench/foresight/published_steps.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +45,26 @@ void Add(const std::string& name, const Judgement& judgement, const Goals& goals
   table.Add(std::move(cells));
 }
 
-absl::Status AddVtrain(Table& table, std::vector<Table>& by_group) {
+// How far a number of the fit is from the one that tests judge the other half by, at most: a
+// fraction of the parameter's range.
+absl::StatusOr<double> DistanceFromTested(const Fit& fit, size_t half) {
+  LS_ASSIGN_OR_RETURN(const auto halves, VtrainHalves());
+  double largest = 0;
+  for (const FitParameter& parameter : VtrainParameters()) {
+    const double tested = halves[half].at(parameter.name);
+    const double range = parameter.high - parameter.low;
+    const auto compare = [&](const std::map<std::string, double>& fitted) {
+      const auto found = fitted.find(parameter.name);
+      if (found == fitted.end()) return;
+      largest = std::max(largest, std::abs(found->second - tested) / range);
+    };
+    compare(fit.cluster.fitted);
+    for (const Dialect& dialect : fit.dialects) compare(dialect.fitted());
+  }
+  return largest;
+}
+
+absl::Status AddVtrain(Table& table, std::vector<Table>& details) {
   LS_ASSIGN_OR_RETURN(const Cluster cluster,
                       ReadCluster(ShippedPath("foresight/clusters", "a100_80g")));
   LS_ASSIGN_OR_RETURN(const VtrainRows rows, ReadVtrainRows(cluster));
@@ -50,18 +72,27 @@ absl::Status AddVtrain(Table& table, std::vector<Table>& by_group) {
   const Goals goals[] = {{.mean = 0.04, .median = 0.015, .regret = 0.01},
                          {.mean = 0.06, .median = 0.02}};
   const char* const names[] = {"vTrain, one node", "vTrain, many nodes"};
+  Table tested = {.title = "the fits beside those that tests judge by, measured/halves.toml",
+                  .columns = {{"fitted to", Table::Align::kLeft},
+                              {"rounds"},
+                              {"cost"},
+                              {"largest distance of a number, of its range"}}};
   for (const size_t first : {0, 1}) {
     ChooseRows(first, 2, files);
     LS_ASSIGN_OR_RETURN(const Fit fit, FitTo(files, cluster, VtrainParameters()));
+    LS_ASSIGN_OR_RETURN(const double distance, DistanceFromTested(fit, first));
+    tested.Add({first == 0 ? "odd rows" : "even rows", absl::StrCat(fit.rounds),
+                absl::StrFormat("%.6g", fit.cost), Percent(distance)});
     LS_ASSIGN_OR_RETURN(const std::vector<Judgement> judgements, JudgeFit(fit, files));
     for (size_t i = 0; i < files.size(); ++i) {
       const std::string name = absl::StrCat(
           names[i], first == 0 ? ", even rows by odd ones" : ", odd rows by even ones");
       Add(name, judgements[i], goals[i], table);
-      Table& groups = by_group.emplace_back(RegretByGroup(judgements[i]));
+      Table& groups = details.emplace_back(RegretByGroup(judgements[i]));
       groups.title = absl::StrCat(name, ": ", groups.title);
     }
   }
+  details.push_back(std::move(tested));
   return absl::OkStatus();
 }
 
@@ -91,11 +122,11 @@ absl::StatusOr<std::vector<Table>> PublishedErrors() {
                              {"goal"},
                              {"regret"},
                              {"goal"}}};
-  std::vector<Table> by_group;
-  LS_RETURN_IF_ERROR(AddVtrain(table, by_group));
+  std::vector<Table> details;
+  LS_RETURN_IF_ERROR(AddVtrain(table, details));
   LS_RETURN_IF_ERROR(AddPapers(table));
   std::vector<Table> tables = {std::move(table)};
-  tables.insert(tables.end(), by_group.begin(), by_group.end());
+  tables.insert(tables.end(), details.begin(), details.end());
   return tables;
 }
 
