@@ -336,7 +336,8 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     section.items.push_back(RunsTable(now.runs, rows));
     if (now.best() != nullptr) {
       section.items.push_back(RunsMemoryTable(now.runs, rows));
-      section.items.push_back(RunsCommunicationTable(now.runs, rows));
+      Table exposed = RunsCommunicationTable(now.runs, rows);
+      if (exposed.columns.size() > 1) section.items.push_back(std::move(exposed));
     }
     if (Table refused = RefusedTable(now.runs); !refused.rows.empty()) {
       section.items.push_back(std::move(refused));

@@ -19,7 +19,8 @@ Table RunsTable(const std::vector<Forecast>& runs, size_t rows);
 // The same runs: peaks of the fullest rank's memory by class, where any run has bytes of it.
 Table RunsMemoryTable(const std::vector<Forecast>& runs, size_t rows);
 
-// The same runs: what the busiest rank waits for, by label of the calls, in percent of the step.
+// The same runs: what the busiest rank waits for, by label of the calls, in percent of the step. A
+// single rank waits for nothing: one column then, the runs.
 Table RunsCommunicationTable(const std::vector<Forecast>& runs, size_t rows);
 
 // Why runs are refused: each reason once, with the number of runs and the first of them.

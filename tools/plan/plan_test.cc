@@ -86,7 +86,16 @@ TEST(PlanTest, CountsSamplesOfImages) {
   const ProcessResult result = Plan({"--workload", "experiments/resnet_shapes/workload.toml",
                                      "--cluster", "laptop", "--mesh", "dp=2"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("samples/s"), Not(HasSubstr("tokens/s"))));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("samples/s"), Not(HasSubstr("tokens/s")),
+                                HasSubstr("that computes most, by kind")));
+}
+
+TEST(PlanTest, ASingleRankWaitsForNothing) {
+  const ProcessResult result =
+      Plan({"--workload", kWorkload, "--cluster", "laptop", "--mesh", "dp=1"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("memory of the fullest rank, by class"),
+                                Not(HasSubstr("that computes most, by kind"))));
 }
 
 // The workloads that are shipped for plans alone and that no measurement is compared with. Small

@@ -62,6 +62,16 @@
     for (let value = 0; value <= scale.max; value += step) scale.ticks.push({value});
   }
 
+  // 1, 2 and 5 of each power of ten: with all others, labels would lie on each other. Where the axis
+  // is too short to have two of these, all stay.
+  function logarithmicTicks(scale) {
+    const kept = scale.ticks.filter(({value}) => {
+      const leading = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
+      return [1, 2, 5].some((digit) => Math.abs(leading - digit) < 1e-6);
+    });
+    if (kept.length > 1) scale.ticks = kept;
+  }
+
   function axis(described, more) {
     const scale = {
       type: described.logarithmic ? 'logarithmic' : 'linear',
@@ -72,6 +82,7 @@
     };
     if (described.whole) scale.ticks.precision = 0;
     if (described.quantity === 'bytes') scale.afterBuildTicks = binaryTicks;
+    if (described.logarithmic) scale.afterBuildTicks = logarithmicTicks;
     if (described.leastRange > 0) {
       scale.suggestedMin = -described.leastRange;
       scale.suggestedMax = described.leastRange;
