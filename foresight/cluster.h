@@ -38,7 +38,7 @@ struct Cluster {
   } network;
 
   // What was fitted or measured, by the names that the models of time have for it
-  // (device_time.h, network_time.h); "fitted.product_rate" and the like.
+  // (device_time.h, network_time.h); "fitted.product_efficiency" and the like.
   std::map<std::string, double> fitted = {};
 
   // What //tools/plan:calibrate measured on the machine at hand. If there are measurements, kernels

@@ -7,9 +7,8 @@
 
 namespace lockstep {
 
-// A cluster that can be planned for. As ReadCluster; and InvalidArgument names a fitted number that
-// no model of time has (device_time.h, network_time.h), or what no network can have
-// (NetworkTime::Check).
+// Reads a cluster to plan for. InvalidArgument as ReadCluster, and for a fitted number that no
+// model of time has (device_time.h, network_time.h) or a network that fails NetworkTime::Check.
 absl::StatusOr<Cluster> ReadPlanCluster(const std::string& path);
 
 }  // namespace lockstep

@@ -15,14 +15,13 @@ namespace {
 constexpr int64_t kMicroBatches[] = {1, 2, 4, 8, 16};
 constexpr const char* kShards[] = {"none", "optimizer", "gradients", "parameters"};
 constexpr const char* kShardNames[] = {"ddp", "zero1", "zero2", "fsdp"};
-constexpr const char* kRecompute[] = {"none", "selective", "full"};
 
 size_t IndexOf(const std::string& name, const char* const* begin, size_t count) {
   return static_cast<size_t>(std::find(begin, begin + count, name) - begin);
 }
 size_t ShardIndex(const Candidate& c) { return IndexOf(c.shard, kShards, std::size(kShards)); }
 size_t RecomputeIndex(const Candidate& c) {
-  return IndexOf(c.recompute, kRecompute, std::size(kRecompute));
+  return IndexOf(c.recompute, kGranularities, std::size(kGranularities));
 }
 
 // Whether there are ranks that can divide what data_parallel.shard says.
@@ -33,8 +32,8 @@ bool SplitsSequence(const Candidate& c, const CandidateLimits& limits) {
          0;
 }
 
-// The fewest stages of a rank under a schedule.
-int LeastStages(const std::string& schedule) {
+// Stages of a rank that a search begins with.
+int FirstStages(const std::string& schedule) {
   const bool has_several =
       schedule == "interleaved_1f1b" || schedule == "zb_v" || schedule == "dualpipe_v";
   return has_several ? 2 : 1;
@@ -47,7 +46,7 @@ Candidate WithFixed(Candidate c, const CandidateLimits& limits) {
   if (c.mesh.pp > 1) {
     if (fixed.schedule && c.schedule != *fixed.schedule) {
       c.schedule = *fixed.schedule;
-      c.stages_per_rank = LeastStages(c.schedule);
+      c.stages_per_rank = FirstStages(c.schedule);
     }
     if (fixed.stages_per_rank && c.stages_per_rank != *fixed.stages_per_rank) {
       c.stages_per_rank = *fixed.stages_per_rank;
@@ -150,7 +149,11 @@ std::vector<Candidate> CandidatesOf(const MeshShape& mesh, const CandidateLimits
   for (const int64_t micro_batch : kMicroBatches) {
     if (limits.batch % (mesh.data_ranks() * micro_batch) != 0) continue;
     candidate.micro_batch = micro_batch;
-    if (IsSensible(candidate, limits)) candidates.push_back(candidate);
+    Candidate now = candidate;
+    // Two stages that are fixed: zb_v takes any number of micro-batches.
+    const bool has_choice = now.stages_per_rank == 2 && !limits.fixed.schedule;
+    if (has_choice && !IsSensible(now, limits)) now.schedule = "zb_v";
+    if (IsSensible(now, limits)) candidates.push_back(std::move(now));
   }
   if (candidates.empty()) candidates.push_back(UsualCandidate(mesh, limits));
   return candidates;
@@ -193,12 +196,12 @@ std::vector<Candidate> SmallerCandidates(const Candidate& candidate,
     if (!mesh || mesh->cp < candidate.mesh.cp) continue;
     for (size_t shard = ShardIndex(candidate); shard < std::size(kShards); ++shard) {
       if (!HasDividers(*mesh) && shard > 0) break;
-      for (size_t recompute = first; recompute < std::size(kRecompute); ++recompute) {
+      for (size_t recompute = first; recompute < std::size(kGranularities); ++recompute) {
         if (!limits.has_selective && recompute == 1) continue;
         Candidate next = candidate;
         next.mesh = *mesh;
         next.shard = kShards[shard];
-        next.recompute = kRecompute[recompute];
+        next.recompute = kGranularities[recompute];
         next = WithFixed(std::move(next), limits);
         if (next != candidate && IsSensible(next, limits) && !Has(smaller, next)) {
           smaller.push_back(std::move(next));
@@ -214,10 +217,14 @@ std::vector<Candidate> WithOtherReplicas(const Candidate& candidate, const Candi
   std::vector<Candidate> others;
   for (int64_t eighths = 1; eighths <= 64; eighths *= 2) {
     const int64_t dp = candidate.mesh.dp * eighths / 8;
-    if (dp * 8 != candidate.mesh.dp * eighths || dp % candidate.mesh.ep != 0) continue;
+    if (dp * 8 != candidate.mesh.dp * eighths || dp * candidate.mesh.cp % candidate.mesh.ep != 0) {
+      continue;
+    }
     Candidate other = candidate;
     other.mesh.dp = static_cast<int>(dp);
-    if (!HasDividers(other.mesh)) other.shard = "none";
+    if (HasDividers(other.mesh) != HasDividers(candidate.mesh)) {
+      other.shard = UsualCandidate(other.mesh, limits).shard;
+    }
     if (other.mesh.ranks() > devices ||
         limits.batch % (other.mesh.data_ranks() * other.micro_batch) != 0) {
       continue;
@@ -274,7 +281,7 @@ std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimit
   if (SplitsSequence(candidate, limits)) {
     add([](Candidate& c) { c.sequence_parallel = !c.sequence_parallel; });
   }
-  for (const char* recompute : kRecompute) {
+  for (const char* recompute : kGranularities) {
     if (!limits.has_selective && std::string(recompute) == "selective") continue;
     add([&](Candidate& c) { c.recompute = recompute; });
   }

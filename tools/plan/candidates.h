@@ -31,7 +31,10 @@ struct Candidate {
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
-// Options that the user has chosen (--set). All candidates whose mesh has a use for them have them.
+// What recompute.granularity may be: more is recomputed by the later ones.
+inline constexpr const char* kGranularities[] = {"none", "selective", "full"};
+
+// Options that --set fixes. Each candidate has them, unless its mesh does not use them.
 struct FixedOptions {
   std::optional<std::string> schedule = {};
   std::optional<int> stages_per_rank = {};
@@ -79,7 +82,8 @@ Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits);
 std::vector<Candidate> SmallerCandidates(const Candidate& candidate, const CandidateLimits& limits);
 
 // The candidate with 1/8 to 8 times its ranks along dp, by ascending ranks, itself among them: as
-// far as there are `devices` for them and samples for each.
+// far as there are `devices` for them and samples for each. Where dp alone makes ranks that can
+// divide something, they divide what they usually do.
 std::vector<Candidate> WithOtherReplicas(const Candidate& candidate, const CandidateLimits& limits,
                                          int64_t devices);
 

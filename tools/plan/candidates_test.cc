@@ -192,6 +192,12 @@ TEST(CandidatesTest, ReplicasGoAsFarAsDevicesAndSamplesDo) {
                   "pp=2,dp=4,tp=2,b=4 1f1b, zero1, sp", "pp=2,dp=8,tp=2,b=4 1f1b, zero1, sp"));
   const std::vector<std::string> all = NamesOf(WithOtherReplicas(candidate, limits, 1024));
   EXPECT_EQ(all.back(), "pp=2,dp=16,tp=2,b=4 1f1b, zero1, sp");  // 64 samples
+  // From a rank that divides nothing, and with experts that ranks along cp divide too.
+  EXPECT_THAT(NamesOf(WithOtherReplicas(UsualCandidate({.tp = 8}, limits), limits, 16)),
+              ElementsAre("pp=1,dp=1,tp=8,b=1 sp", "pp=1,dp=2,tp=8,b=1 zero1, sp"));
+  EXPECT_THAT(
+      NamesOf(WithOtherReplicas(UsualCandidate({.dp = 1, .cp = 2, .ep = 2}, limits), limits, 4)),
+      ElementsAre("pp=1,dp=1,cp=2,tp=1,ep=2,b=1 zero1", "pp=1,dp=2,cp=2,tp=1,ep=2,b=1 zero1"));
 }
 
 TEST(CandidatesTest, AllHaveWhatIsFixedWhereTheMeshHasAUseForIt) {
@@ -233,7 +239,14 @@ TEST(CandidatesTest, FixedStagesHaveASchedule) {
                                    "pp=4,dp=4,tp=1,b=1 dualpipe_v x2, zero1",
                                    "pp=4,dp=4,tp=1,b=1 interleaved_1f1b x2, fsdp"}));
   EXPECT_THAT(names, Each(Not(HasSubstr("b=1 1f1b"))));
-  // None of the others has three.
+  // 16 micro-batches of one sample divide by 3 ranks no more than 8 of two do.
+  limits.ranks = 12;
+  limits.batch = 64;
+  EXPECT_THAT(NamesOf(CandidatesOf({.pp = 3, .dp = 4}, limits)),
+              ElementsAre("pp=3,dp=4,tp=1,b=1 zb_v x2, zero1", "pp=3,dp=4,tp=1,b=2 zb_v x2, zero1",
+                          "pp=3,dp=4,tp=1,b=4 zb_v x2, zero1", "pp=3,dp=4,tp=1,b=8 zb_v x2, zero1",
+                          "pp=3,dp=4,tp=1,b=16 zb_v x2, zero1"));
+  // No other schedule has three.
   limits.fixed.stages_per_rank = 3;
   limits.blocks = 12;
   EXPECT_THAT(NamesOf(Variants(UsualCandidate({.pp = 4, .dp = 4}, limits), limits)),

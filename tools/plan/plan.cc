@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -219,7 +220,7 @@ absl::StatusOr<Candidate> NamedRun(const Planner& planner, const CandidateLimits
   return candidate;
 }
 
-// The runs of these candidates, of which some are planned, sorted by IsBetter.
+// Returns the runs of `candidates` by IsBetter; plans those that `planned` lacks.
 std::vector<Forecast> RunsOf(const Planner& planner, const PlannedScenario& planned,
                              const std::vector<Candidate>& candidates) {
   std::vector<Forecast> runs;
@@ -243,7 +244,7 @@ const Forecast* FirstThatFits(const std::vector<Forecast>& runs) {
   return runs.empty() || !runs.front().fits ? nullptr : &runs.front();
 }
 
-// `id` begins those of the charts.
+// Chart ids begin with `id`.
 absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLimits& limits,
                                       const PlannedScenario& planned, const Candidate& candidate,
                                       const std::string& id) {
@@ -255,11 +256,12 @@ absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLim
   }
   if (!explanation.forecast.fits) {
     if (const Forecast* one = FirstThatFits(changed)) {
-      section.items.push_back(WayToFit(one, Changes::kOne));
+      section.items.push_back(WayToFit(explanation.forecast, one, Changes::kOne));
     } else {
       const std::vector<Forecast> smaller =
           RunsOf(planner, planned, SmallerCandidates(candidate, limits));
-      section.items.push_back(WayToFit(FirstThatFits(smaller), Changes::kSeveral));
+      section.items.push_back(
+          WayToFit(explanation.forecast, FirstThatFits(smaller), Changes::kSeveral));
     }
   }
   section.items.push_back(RanksTable(explanation.forecast));
@@ -268,6 +270,30 @@ absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLim
   section.items.push_back(MemoryTable(explanation.forecast));
   for (Chart& chart : StepCharts(explanation, id)) section.items.push_back(std::move(chart));
   return section;
+}
+
+// The best run on most devices of each cluster, explained.
+absl::StatusOr<std::vector<Section>> ExplanationOfEach(
+    const Question& question, const std::vector<PlannedScenario>& planned) {
+  std::vector<Section> sections;
+  for (const NamedCluster& cluster : question.clusters) {
+    const PlannedScenario* last = nullptr;
+    for (const PlannedScenario& one : planned) {
+      const Scenario& scenario = one.scenario;
+      const bool is_strong = scenario.cluster == cluster.name && scenario.batch_factor == 1;
+      if (is_strong && one.best() != nullptr) last = &one;
+    }
+    if (last == nullptr) continue;
+    LS_ASSIGN_OR_RETURN(const Planner planner, PlannerOf(question, last->scenario));
+    LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(last->scenario.ranks));
+    LS_ASSIGN_OR_RETURN(Section section,
+                        ExplanationOf(planner, limits, *last, last->best()->candidate,
+                                      absl::StrCat("step-", sections.size())));
+    section.title =
+        absl::StrCat(last->scenario.ranks, " devices of ", cluster.name, ": ", section.title);
+    sections.push_back(std::move(section));
+  }
+  return sections;
 }
 
 // Speed and cost of a run with fewer and more data-parallel ranks, for a page that has no other
@@ -345,17 +371,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     if (scenarios.size() == 1) text.sections.push_back(section);
     if (has_page && now.best() != nullptr) section.items.push_back(MeshMap(now.runs));
     page.sections.push_back(std::move(section));
-    if (scenarios.size() > 1) {
-      // The page explains the best run on most devices of each cluster.
-      const bool is_last = question.ranks.empty() || scenario.ranks == question.ranks.back();
-      if (has_page && is_last && scenario.batch_factor == 1 && now.best() != nullptr) {
-        LS_ASSIGN_OR_RETURN(Section explained,
-                            ExplanationOf(planner, limits, now, now.best()->candidate,
-                                          absl::StrCat("step-", page.sections.size())));
-        page.sections.push_back(std::move(explained));
-      }
-      continue;
-    }
+    if (scenarios.size() > 1) continue;
 
     if (explain.empty() && !has_page && write.empty()) continue;
     LS_ASSIGN_OR_RETURN(const Candidate candidate,
@@ -374,6 +390,10 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     page.sections.push_back(std::move(explained));
   }
   page.title = absl::StrCat("A plan of ", absl::GetFlag(FLAGS_workload));
+  if (scenarios.size() > 1 && has_page) {
+    LS_ASSIGN_OR_RETURN(std::vector<Section> explained, ExplanationOfEach(question, planned));
+    std::ranges::move(explained, std::back_inserter(page.sections));
+  }
   if (scenarios.size() > 1 || question.budget > 0) {
     Section best = {.title = "The best mesh", .items = {BestTable(planned, question.budget)}};
     text.sections.push_back(best);

@@ -192,9 +192,12 @@ std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios,
     }
   }
   const auto is_short = [](const LineChart::Line& line) { return line.points.size() < 2; };
-  std::erase_if(speed.lines, is_short);
-  std::erase_if(cost.lines, is_short);
-  if (speed.lines.empty()) return {};
+  if (!std::ranges::all_of(speed.lines, is_short)) {
+    std::erase_if(speed.lines, is_short);
+    std::erase_if(cost.lines, is_short);
+  } else if (speed.lines.size() < 2) {
+    return {};
+  }
   return {{.id = "speed", .title = "Speed of " + mesh, .body = std::move(speed)},
           {.id = "cost", .title = "Cost of " + mesh, .body = std::move(cost)}};
 }

@@ -19,8 +19,9 @@ std::vector<Chart> StepCharts(const Explanation& explanation, const std::string&
 Drawing MeshMap(const std::vector<Forecast>& runs);
 
 // Tokens or samples a second, and device-hours for 1e9 of them, against the number of devices: a
-// line for each cluster, and for weak scaling another. Empty unless a cluster has several numbers
-// of ranks. `mesh`: what runs on these devices, such as "the best mesh".
+// line for each cluster, and for weak scaling another; a mark for each cluster if all have one
+// number of ranks. Empty for a single mark. `mesh`: what runs on these devices, such as "the best
+// mesh".
 std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios,
                                  const std::string& mesh);
 

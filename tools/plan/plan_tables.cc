@@ -232,11 +232,12 @@ Table ChangesTable(const Forecast& run, const std::vector<Forecast>& changed) {
   return table;
 }
 
-Paragraph WayToFit(const Forecast* fitting, Changes changes) {
+Paragraph WayToFit(const Forecast& run, const Forecast* fitting, Changes changes) {
   if (fitting == nullptr) {
-    return {.text =
-                "No option makes it fit: the mesh needs more ranks along pp or tp, or the run "
-                "smaller micro-batches.",
+    return {.text = absl::StrCat(
+                "It fits with none of the other options that were tried: it needs more ranks along "
+                "pp or tp",
+                run.candidate.micro_batch > 1 ? ", or smaller micro-batches." : "."),
             .tone = Paragraph::Tone::kWarning};
   }
   return {

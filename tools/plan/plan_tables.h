@@ -19,8 +19,8 @@ Table RunsTable(const std::vector<Forecast>& runs, size_t rows);
 // The same runs: peaks of the fullest rank's memory by class, where any run has bytes of it.
 Table RunsMemoryTable(const std::vector<Forecast>& runs, size_t rows);
 
-// The same runs: what the busiest rank waits for, by label of the calls, in percent of the step. A
-// single rank waits for nothing: one column then, the runs.
+// The same runs: what the busiest rank waits for, by label of the calls, in percent of the step.
+// Has only the column of runs where none waits for communication.
 Table RunsCommunicationTable(const std::vector<Forecast>& runs, size_t rows);
 
 // Why runs are refused: each reason once, with the number of runs and the first of them.
@@ -43,10 +43,10 @@ Table FasterTable(const Explanation& explanation);
 // The run with one option changed, `changed`, beside the run itself.
 Table ChangesTable(const Forecast& run, const std::vector<Forecast>& changed);
 
-// What makes a run fit that does not: `fitting`, the first of those that fit with one option
-// changed (kOne) or with several, null if none does.
+// Says which run fits where `run` does not: `fitting`, the fastest of those with one option changed
+// (kOne) or with several; null: none of them fits.
 enum class Changes { kOne, kSeveral };
-Paragraph WayToFit(const Forecast* fitting, Changes changes);
+Paragraph WayToFit(const Forecast& run, const Forecast* fitting, Changes changes);
 
 // Where the time goes, what limits it, and whether the run fits, in words. `room`: bytes of a
 // device.

@@ -157,7 +157,9 @@ TEST(PlanTest, SaysWhatMakesARunFit) {
               HasSubstr("One option makes it fit: pp=1,dp=1,cp=2,tp=1,b=8 zero1 takes"));
   EXPECT_THAT(explain("4.5MiB"),
               HasSubstr("Several options make it fit: pp=1,dp=1,cp=2,tp=1,b=8 fsdp, full takes"));
-  EXPECT_THAT(explain("1MiB"), HasSubstr("No option makes it fit: "));
+  EXPECT_THAT(explain("1MiB"),
+              HasSubstr("It fits with none of the other options that were tried: it needs more "
+                        "ranks along pp or tp, or smaller micro-batches."));
 }
 
 TEST(PlanTest, SaysThatNothingFits) {
@@ -205,6 +207,8 @@ link_bandwidth = "1 GB/s"
            {{"--workload", kWorkload, "--cluster", broken}, "bandwidth"},
            {{"--workload", kWorkload, "--cluster", mistyped},
             "fitted.skew_time; [fitted] has product_efficiency, "},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--set", "data_parallel.shard=zero1"},
+            "expected one of none, optimizer, gradients, parameters"},
            {{"--workload", kWorkload, "--cluster", "laptop", "--set", "mesh.tp=2"},
             "--set mesh.tp: a plan chooses this; --mesh plans one mesh alone"},
            {{"--workload", kWorkload, "--cluster", "h100", "--cluster", "h100"},

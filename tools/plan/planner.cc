@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "core/config/config_toml.h"
+#include "core/config/key_ranges.h"
 #include "core/run/config_listing.h"
 #include "foresight/recorded_run.h"
 #include "strategies/mesh/mesh.h"
+#include "strategies/schedules/named_schedules.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +28,7 @@ CommandLine With(CommandLine command_line, const std::vector<std::string>& assig
   return command_line;
 }
 
-// What assignments say of a candidate's key; null: nothing.
+// Returns the value assigned to `key`, or null.
 const ConfigValue* Assigned(const Config& assigned, const std::string& key) {
   const size_t dot = key.find('.');
   const ConfigValue* table = assigned.Table(key.substr(0, dot)).value;
@@ -34,23 +38,26 @@ const ConfigValue* Assigned(const Config& assigned, const std::string& key) {
   return found == values->end() ? nullptr : &found->second;
 }
 
-constexpr int64_t kMostStages = 1'000'000;  // of a rank
+using Choices = std::vector<std::string>;
 
+// Reads an option that may be fixed. A string has to be one of `choices`.
 template <typename Value, typename T>
-absl::Status Fix(const Config& assigned, const std::string& key, std::optional<T>& option) {
+absl::Status Fix(const Config& assigned, const std::string& key, const Choices& choices,
+                 std::optional<T>& option) {
   const ConfigValue* value = Assigned(assigned, key);
   if (value == nullptr) return absl::OkStatus();
   const auto* typed = value->As<Value>();
   bool is_right = typed != nullptr;
+  std::string expected = "true or false";
   if constexpr (std::is_same_v<Value, int64_t>) {
-    is_right = is_right && *typed >= 1 && *typed <= kMostStages;
+    is_right = is_right && *typed >= 1 && *typed <= kMostLayers;
+    expected = absl::StrCat("a whole number from 1 to ", kMostLayers);
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    is_right = is_right && std::ranges::find(choices, *typed) != choices.end();
+    expected = absl::StrCat("one of ", absl::StrJoin(choices, ", "));
   }
   if (!is_right) {
-    return InvalidArgument("--set ", key, "=", FormatTomlValue(*value), ": expected ",
-                           std::is_same_v<Value, bool> ? "true or false"
-                           : std::is_same_v<Value, int64_t>
-                               ? absl::StrCat("a whole number from 1 to ", kMostStages)
-                               : "a string");
+    return InvalidArgument("--set ", key, "=", FormatTomlValue(*value), ": expected ", expected);
   }
   option = static_cast<T>(*typed);
   return absl::OkStatus();
@@ -64,16 +71,26 @@ absl::StatusOr<FixedOptions> FixedBy(const std::vector<std::string>& assignments
     const std::string key = chosen.substr(0, chosen.find('='));
     const bool is_chosen = key.starts_with("mesh.") || key.starts_with("cut.");
     if (is_chosen && Assigned(assigned, key) != nullptr) {
-      return InvalidArgument("--set ", key, ": a plan chooses this; --mesh plans one mesh alone");
+      return InvalidArgument("--set ", key, ": a plan chooses this",
+                             key.starts_with("mesh.") ? "; --mesh plans one mesh alone" : "");
+    }
+  }
+  for (const char* key : {"pipeline.schedule_file", "pipeline.actions"}) {
+    if (Assigned(assigned, key) != nullptr) {
+      return InvalidArgument("--set ", key, ": a plan has the schedules of pipeline.schedule only");
     }
   }
   FixedOptions fixed;
-  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "pipeline.schedule", fixed.schedule));
-  LS_RETURN_IF_ERROR(Fix<int64_t>(assigned, "pipeline.stages_per_rank", fixed.stages_per_rank));
-  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "data_parallel.shard", fixed.shard));
-  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "recompute.granularity", fixed.recompute));
   LS_RETURN_IF_ERROR(
-      Fix<bool>(assigned, "tensor_parallel.sequence_parallel", fixed.sequence_parallel));
+      Fix<std::string>(assigned, "pipeline.schedule", ScheduleNames(), fixed.schedule));
+  LS_RETURN_IF_ERROR(Fix<int64_t>(assigned, "pipeline.stages_per_rank", {}, fixed.stages_per_rank));
+  LS_RETURN_IF_ERROR(
+      Fix<std::string>(assigned, "data_parallel.shard", CandidateLimits().shards, fixed.shard));
+  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "recompute.granularity",
+                                      {std::begin(kGranularities), std::end(kGranularities)},
+                                      fixed.recompute));
+  LS_RETURN_IF_ERROR(
+      Fix<bool>(assigned, "tensor_parallel.sequence_parallel", {}, fixed.sequence_parallel));
   return fixed;
 }
 
@@ -169,6 +186,11 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
   limits.ranks = ranks;
   limits.batch = batch_;
   limits.fixed = fixed_;
+  // A search does not try layerwise by itself.
+  if (fixed_.schedule &&
+      std::ranges::find(limits.schedules, *fixed_.schedule) == limits.schedules.end()) {
+    limits.schedules.push_back(*fixed_.schedule);
+  }
   limits.ranks_per_node = std::min<int64_t>(cluster.node.devices, ranks);
   limits.tensor_parallel.clear();
   // The framework and the model themselves say what is possible.

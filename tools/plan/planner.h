@@ -68,8 +68,8 @@ struct Explanation {
 class Planner {
  public:
   struct Options {
-    // Configuration files and assignments. Candidates' keys replace those of the files; those that
-    // are assigned are fixed (FixedOptions).
+    // Configuration files and assignments. A candidate's keys override the files. Options that are
+    // assigned are fixed for all candidates.
     CommandLine workload;
     ModelFactory make_model;
     Cluster cluster;

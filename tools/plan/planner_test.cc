@@ -254,18 +254,37 @@ TEST_F(PlannerTest, KeepsWhatIsAssigned) {
 
   options.workload.assignments = {"pipeline.schedule=3"};
   EXPECT_EQ(Planner::Create(options).status().message(),
-            "--set pipeline.schedule=3: expected a string");
+            "--set pipeline.schedule=3: expected one of layerwise, gpipe, 1f1b, interleaved_1f1b, "
+            "zb_h1, zb_v, dualpipe_v");
+  options.workload.assignments = {"data_parallel.shard=zero1"};
+  EXPECT_EQ(Planner::Create(options).status().message(),
+            "--set data_parallel.shard=\"zero1\": expected one of none, optimizer, gradients, "
+            "parameters");
+  options.workload.assignments = {"pipeline.actions='x'"};
+  EXPECT_EQ(Planner::Create(options).status().message(),
+            "--set pipeline.actions: a plan has the schedules of pipeline.schedule only");
   options.workload.assignments = {"pipeline.stages_per_rank=4294967298"};
   EXPECT_EQ(Planner::Create(options).status().message(),
-            "--set pipeline.stages_per_rank=4294967298: expected a whole number from 1 to 1000000");
+            "--set pipeline.stages_per_rank=4294967298: expected a whole number from 1 to 10000");
   options.workload.assignments = {"tensor_parallel.sequence_parallel=maybe"};
   EXPECT_EQ(Planner::Create(options).status().message(),
             "--set tensor_parallel.sequence_parallel=\"maybe\": expected true or false");
   for (const char* key : {"mesh.tp", "cut.micro_batches"}) {
     options.workload.assignments = {absl::StrCat(key, "=2")};
     EXPECT_EQ(Planner::Create(options).status().message(),
-              absl::StrCat("--set ", key, ": a plan chooses this; --mesh plans one mesh alone"));
+              absl::StrCat("--set ", key, ": a plan chooses this",
+                           key[0] == 'm' ? "; --mesh plans one mesh alone" : ""));
   }
+
+  options.workload.assignments = {"pipeline.schedule=layerwise"};
+  std::vector<std::string> layerwise;
+  for (const Forecast& run :
+       Search(Create(options), *Create(options).Limits(4), [](int64_t, int64_t) {})) {
+    if (run.refused.ok() && run.candidate.mesh.pp > 1)
+      layerwise.push_back(run.candidate.ToString());
+  }
+  EXPECT_THAT(layerwise, Each(HasSubstr(" layerwise")));
+  EXPECT_THAT(layerwise, Contains("pp=2,dp=2,tp=1,b=2 layerwise, zero1"));
 }
 
 TEST_F(PlannerTest, ExplainsWhereTimeAndMemoryGo) {

@@ -25,7 +25,8 @@ constexpr size_t kVaried = 3;
 
 // All cores plan; under AddressSanitizer one does. Simulations of the network fork
 // (foresight/flow_simulation.h), and the child inherits the locks of GCC 12's ASan runtime: where
-// another thread held one, the child's next allocation waits for ever. glibc frees its own.
+// another thread held one, the child's next allocation waits for ever. glibc and jemalloc
+// release theirs.
 size_t PlanningThreads() {
 #ifdef __SANITIZE_ADDRESS__
   return 1;

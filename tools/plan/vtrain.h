@@ -30,9 +30,9 @@ absl::StatusOr<VtrainRows> ReadVtrainRows(const Cluster& cluster);
 // data sheet.
 const std::vector<FitParameter>& VtrainParameters();
 
-// The numbers, by name, that fits to every other row of both files found: to those that
-// ChooseRows(0, 2) chooses, and to those of ChooseRows(1, 2). From tools/plan/measured/halves.toml,
-// where they stand because the fits take minutes.
+// Returns the numbers, by name, that were fitted to every other row of both files: to those of
+// ChooseRows(0, 2), then to those of ChooseRows(1, 2). From tools/plan/measured/halves.toml,
+// because the fits take minutes.
 absl::StatusOr<std::array<std::map<std::string, double>, 2>> VtrainHalves();
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Holds what was fitted to vTrain's rows (Bang et al., MICRO 2024; tools/plan/measured) to them:
-// the shipped numbers to all rows, and those of each half of the rows to the other half.
+// Judges the shipped numbers on all of vTrain's rows (Bang et al., MICRO 2024;
+// tools/plan/measured), and the numbers fitted to each half of the rows on the other half.
 // `//tools/bench:foresight` makes the fits of the halves anew.
 
 #include <string>

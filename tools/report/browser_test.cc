@@ -21,7 +21,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 LineChart Curves() {
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -127,6 +126,23 @@ TEST_F(BrowserTest, LabelsAreNotCut) {
       kFindCutLabels);
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_EQ(cut->dump(), "[]");
+}
+
+TEST_F(BrowserTest, LogarithmicAxesAreMarkedAtOneTwoAndFive) {
+  constexpr char kMarks[] =
+      "return Chart.getChart(document.querySelector('figure canvas')).scales.y.ticks"
+      ".map(({value}) => value);";
+  const auto marks = [&](double low, double high) {
+    LineChart chart = Scales();
+    chart.lines[0].points = {{0, low}, {1, high}};
+    const auto result = ResultOfScript(
+        HtmlOf({.title = "", .sections = {{.title = "", .items = {Chart{"scale", "", chart}}}}}),
+        kMarks);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->dump() : "";
+  };
+  EXPECT_EQ(marks(256, 8192), "[100,200,500,1000,2000,5000]");
+  EXPECT_EQ(marks(61, 69), "[10,20,50]");
 }
 
 // The tests of pixels can see a chart that stays blank.

@@ -62,14 +62,12 @@
     for (let value = 0; value <= scale.max; value += step) scale.ticks.push({value});
   }
 
-  // 1, 2 and 5 of each power of ten: with all others, labels would lie on each other. Where the axis
-  // is too short to have two of these, all stay.
+  // 1, 2 and 5 of each power of ten: the labels of all would overlap.
   function logarithmicTicks(scale) {
-    const kept = scale.ticks.filter(({value}) => {
+    scale.ticks = scale.ticks.filter(({value}) => {
       const leading = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
       return [1, 2, 5].some((digit) => Math.abs(leading - digit) < 1e-6);
     });
-    if (kept.length > 1) scale.ticks = kept;
   }
 
   function axis(described, more) {

@@ -260,10 +260,10 @@ class KilledRuns {
     return false;
   }
 
-  // Waits for a moment of the kind. What is wrong with the run by then, or nothing.
+  // Waits for `moment`. Returns what is wrong with the run by then; empty: nothing.
   std::string FailureUntil(Moment moment) { return AwaitMoment(moment) ? OldRanks() : kNoStep; }
 
-  // Ranks of before a kill must not train on beside those that were started after it.
+  // Returns what is wrong if ranks from before a kill still train beside the new ones.
   std::string OldRanks() const {
     const std::vector<LaunchedProcess> processes = ProcessesOf(out_);
     const auto ranks =

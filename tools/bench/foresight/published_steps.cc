@@ -45,8 +45,8 @@ void Add(const std::string& name, const Judgement& judgement, const Goals& goals
   table.Add(std::move(cells));
 }
 
-// How far a number of the fit is from the one that tests judge the other half by, at most: a
-// fraction of the parameter's range.
+// The largest distance between a fitted number and its value in halves.toml, as a fraction of the
+// parameter's range.
 absl::StatusOr<double> DistanceFromTested(const Fit& fit, size_t half) {
   LS_ASSIGN_OR_RETURN(const auto halves, VtrainHalves());
   double largest = 0;
