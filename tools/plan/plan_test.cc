@@ -208,7 +208,7 @@ link_bandwidth = "1 GB/s"
            {{"--workload", kWorkload, "--cluster", mistyped},
             "fitted.skew_time; [fitted] has product_efficiency, "},
            {{"--workload", kWorkload, "--cluster", "laptop", "--set", "data_parallel.shard=zero1"},
-            "expected one of none, optimizer, gradients, parameters"},
+            "data_parallel.shard is \"zero1\"; did you mean \"optimizer\"? Known are "},
            {{"--workload", kWorkload, "--cluster", "laptop", "--set", "mesh.tp=2"},
             "--set mesh.tp: a plan chooses this; --mesh plans one mesh alone"},
            {{"--workload", kWorkload, "--cluster", "h100", "--cluster", "h100"},

@@ -1,18 +1,16 @@
 #include "tools/plan/planner.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <iterator>
 #include <numeric>
 #include <optional>
-#include <type_traits>
+#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/config/config.h"
-#include "core/config/config_toml.h"
+#include "core/config/config_reader.h"
 #include "core/config/key_ranges.h"
 #include "core/run/config_listing.h"
 #include "foresight/recorded_run.h"
@@ -28,69 +26,60 @@ CommandLine With(CommandLine command_line, const std::vector<std::string>& assig
   return command_line;
 }
 
-// Returns the value assigned to `key`, or null.
-const ConfigValue* Assigned(const Config& assigned, const std::string& key) {
-  const size_t dot = key.find('.');
-  const ConfigValue* table = assigned.Table(key.substr(0, dot)).value;
-  const auto* values = table == nullptr ? nullptr : table->As<ConfigValue::Table>();
-  if (values == nullptr) return nullptr;
-  const auto found = values->find(key.substr(dot + 1));
-  return found == values->end() ? nullptr : &found->second;
-}
-
-using Choices = std::vector<std::string>;
-
-// Reads an option that may be fixed. A string has to be one of `choices`.
-template <typename Value, typename T>
-absl::Status Fix(const Config& assigned, const std::string& key, const Choices& choices,
-                 std::optional<T>& option) {
-  const ConfigValue* value = Assigned(assigned, key);
-  if (value == nullptr) return absl::OkStatus();
-  const auto* typed = value->As<Value>();
-  bool is_right = typed != nullptr;
-  std::string expected = "true or false";
-  if constexpr (std::is_same_v<Value, int64_t>) {
-    is_right = is_right && *typed >= 1 && *typed <= kMostLayers;
-    expected = absl::StrCat("a whole number from 1 to ", kMostLayers);
-  } else if constexpr (std::is_same_v<Value, std::string>) {
-    is_right = is_right && std::ranges::find(choices, *typed) != choices.end();
-    expected = absl::StrCat("one of ", absl::StrJoin(choices, ", "));
-  }
-  if (!is_right) {
-    return InvalidArgument("--set ", key, "=", FormatTomlValue(*value), ": expected ", expected);
-  }
-  option = static_cast<T>(*typed);
-  return absl::OkStatus();
+// Reads one of `names`, if `key` is there.
+void ReadName(ConfigReader& reader, const std::string& key, const std::vector<std::string>& names,
+              std::optional<std::string>& option) {
+  if (!reader.Has(key)) return;
+  std::vector<std::pair<std::string, std::string>> choices;
+  for (const std::string& name : names) choices.emplace_back(name, name);
+  reader.ReadChoice(key, &option.emplace(), choices);
 }
 
 // The options of candidates that assignments fix. A mesh and a cut are for the plan to choose.
 absl::StatusOr<FixedOptions> FixedBy(const std::vector<std::string>& assignments) {
   Config assigned;
   for (const std::string& assignment : assignments) LS_RETURN_IF_ERROR(assigned.Set(assignment));
-  for (const std::string& chosen : Candidate().Assignments(1)) {
-    const std::string key = chosen.substr(0, chosen.find('='));
-    const bool is_chosen = key.starts_with("mesh.") || key.starts_with("cut.");
-    if (is_chosen && Assigned(assigned, key) != nullptr) {
-      return InvalidArgument("--set ", key, ": a plan chooses this",
-                             key.starts_with("mesh.") ? "; --mesh plans one mesh alone" : "");
-    }
-  }
+  const auto is_there = [&](const std::string& key) {
+    return assigned.Table(key).value != nullptr;
+  };
   for (const char* key : {"pipeline.schedule_file", "pipeline.actions"}) {
-    if (Assigned(assigned, key) != nullptr) {
+    if (is_there(key)) {
       return InvalidArgument("--set ", key, ": a plan has the schedules of pipeline.schedule only");
     }
   }
+  std::set<std::string> keys;
+  for (const std::string& chosen : Candidate().Assignments(1)) {
+    const std::string& key = *keys.insert(chosen.substr(0, chosen.find('='))).first;
+    const bool is_mesh = key.starts_with("mesh.");
+    if ((is_mesh || key.starts_with("cut.")) && is_there(key)) {
+      return InvalidArgument("--set ", key, ": a plan chooses this",
+                             is_mesh ? "; --mesh plans one mesh alone" : "");
+    }
+  }
+  const char* const tables[] = {"pipeline", "data_parallel", "recompute", "tensor_parallel"};
+  for (const std::string table : tables) {  // other keys are the engine's
+    for (const std::string& name : ConfigReader(assigned.Table(table)).Keys()) {
+      const std::string key = absl::StrCat(table, ".", name);
+      if (!keys.contains(key)) assigned = assigned.Without(key);
+    }
+  }
   FixedOptions fixed;
-  LS_RETURN_IF_ERROR(
-      Fix<std::string>(assigned, "pipeline.schedule", ScheduleNames(), fixed.schedule));
-  LS_RETURN_IF_ERROR(Fix<int64_t>(assigned, "pipeline.stages_per_rank", {}, fixed.stages_per_rank));
-  LS_RETURN_IF_ERROR(
-      Fix<std::string>(assigned, "data_parallel.shard", CandidateLimits().shards, fixed.shard));
-  LS_RETURN_IF_ERROR(Fix<std::string>(assigned, "recompute.granularity",
-                                      {std::begin(kGranularities), std::end(kGranularities)},
-                                      fixed.recompute));
-  LS_RETURN_IF_ERROR(
-      Fix<bool>(assigned, "tensor_parallel.sequence_parallel", {}, fixed.sequence_parallel));
+  ConfigReader pipeline(assigned.Table(tables[0])), data_parallel(assigned.Table(tables[1])),
+      recompute(assigned.Table(tables[2])), tensor_parallel(assigned.Table(tables[3]));
+  ReadName(pipeline, "schedule", ScheduleNames(), fixed.schedule);
+  ReadName(data_parallel, "shard", CandidateLimits().shards, fixed.shard);
+  ReadName(recompute, "granularity", {std::begin(kGranularities), std::end(kGranularities)},
+           fixed.recompute);
+  if (pipeline.Has("stages_per_rank")) {
+    pipeline.Read("stages_per_rank", &fixed.stages_per_rank.emplace(),
+                  {.at_least = 1, .at_most = kMostLayers});
+  }
+  if (tensor_parallel.Has("sequence_parallel")) {
+    tensor_parallel.Read("sequence_parallel", &fixed.sequence_parallel.emplace());
+  }
+  for (ConfigReader* reader : {&pipeline, &data_parallel, &recompute, &tensor_parallel}) {
+    LS_RETURN_IF_ERROR(reader->Finish());
+  }
   return fixed;
 }
 

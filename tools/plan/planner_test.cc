@@ -254,21 +254,23 @@ TEST_F(PlannerTest, KeepsWhatIsAssigned) {
 
   options.workload.assignments = {"pipeline.schedule=3"};
   EXPECT_EQ(Planner::Create(options).status().message(),
-            "--set pipeline.schedule=3: expected one of layerwise, gpipe, 1f1b, interleaved_1f1b, "
-            "zb_h1, zb_v, dualpipe_v");
+            "--set: pipeline.schedule is the number 3, expected one of \"layerwise\", \"gpipe\", "
+            "\"1f1b\", \"interleaved_1f1b\", \"zb_h1\", \"zb_v\", \"dualpipe_v\"");
   options.workload.assignments = {"data_parallel.shard=zero1"};
   EXPECT_EQ(Planner::Create(options).status().message(),
-            "--set data_parallel.shard=\"zero1\": expected one of none, optimizer, gradients, "
-            "parameters");
+            "--set: data_parallel.shard is \"zero1\"; did you mean \"optimizer\"? Known are "
+            "\"none\", \"optimizer\", \"gradients\", \"parameters\"");
   options.workload.assignments = {"pipeline.actions='x'"};
   EXPECT_EQ(Planner::Create(options).status().message(),
             "--set pipeline.actions: a plan has the schedules of pipeline.schedule only");
   options.workload.assignments = {"pipeline.stages_per_rank=4294967298"};
-  EXPECT_EQ(Planner::Create(options).status().message(),
-            "--set pipeline.stages_per_rank=4294967298: expected a whole number from 1 to 10000");
+  EXPECT_EQ(
+      Planner::Create(options).status().message(),
+      "--set: pipeline.stages_per_rank is 4294967298: it must be at least 1 and at most 10000");
   options.workload.assignments = {"tensor_parallel.sequence_parallel=maybe"};
   EXPECT_EQ(Planner::Create(options).status().message(),
-            "--set tensor_parallel.sequence_parallel=\"maybe\": expected true or false");
+            "--set: tensor_parallel.sequence_parallel is the string \"maybe\", expected true or "
+            "false, such as sequence_parallel = true");
   for (const char* key : {"mesh.tp", "cut.micro_batches"}) {
     options.workload.assignments = {absl::StrCat(key, "=2")};
     EXPECT_EQ(Planner::Create(options).status().message(),
