@@ -12,9 +12,10 @@
 
 namespace lockstep {
 
-void CallKill::Ask(int victim, CallMoment at, int64_t moments_before) {
+void CallKill::Ask(int victim, CallMoment at, int64_t moments_before, bool changes) {
   rank = victim;
   moment = at;
+  only_changes = changes;
   moments_left = moments_before;
   state = kAsked;  // last: ranks look at it first
 }

@@ -33,8 +33,9 @@ struct CallKill {
   static constexpr int kMostRanks = 8;
   enum State : int { kNone, kAsked, kTaken, kDone };
 
-  // Asks for the death of a rank at a moment of the kind `at`, when so many others have passed.
-  void Ask(int victim, CallMoment at, int64_t moments_before);
+  // Asks for the death of a rank at a moment of the kind `at`, when so many others have passed;
+  // with `only_changes` in calls of a change of mesh alone.
+  void Ask(int victim, CallMoment at, int64_t moments_before, bool only_changes);
   // Takes back what was not carried out yet.
   void Withdraw() { state = kNone; }
   bool IsDone() const { return state == kDone; }
@@ -42,10 +43,13 @@ struct CallKill {
   std::atomic<int> state;
   int rank;
   CallMoment moment;
+  bool only_changes;
   std::atomic<int64_t> moments_left;
-  // The call that the rank has died in, once it is done, and whether the message was one of the
-  // call's data: ranks announce a call first, with its data where these are small.
+  // The call that the rank has died in, once it is done, whether that moves the state to another
+  // mesh, and whether the message was one of the call's data: ranks announce a call first, with its
+  // data where these are small.
   Operation operation;
+  bool is_of_change;
   bool is_data;
   std::array<std::atomic<pid_t>, kMostRanks> pids;  // of ranks that have sent something
 };

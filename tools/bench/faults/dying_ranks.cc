@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "core/base/clock.h"
@@ -29,6 +30,10 @@ using Channel = Transport::Channel;
 constexpr double kArrivalSeconds = 0.2;
 // A rank that is to die in its wait has this long to begin to wait.
 constexpr useconds_t kWaitMicros = 500;
+
+// Whether a call with this label is one of MoveState's (core/run/leg/mesh_change.cc): of state, or
+// of what ranks tell each other of their layouts first.
+bool IsOfChange(const std::string& label) { return label == "change of mesh" || label == "layout"; }
 
 class DyingRank {
  public:
@@ -50,20 +55,21 @@ class DyingRank {
     if (kill_ == nullptr || channel == Channel::kNote) return;
     const int context = tag >> Transport::kChannelBits;
     is_data_ = channel == Channel::kData || channel == Channel::kMessageData;
-    if (channel == Channel::kAnnouncement) {
+    if (channel == Channel::kAnnouncement || channel == Channel::kMessage) {
       const auto announcement =
           mpi::Decode({static_cast<const std::byte*>(bytes), static_cast<size_t>(size)});
-      operations_[context] = announcement.value().signature.operation;
-      operation_ = operations_[context];
+      announced_[context] = {.operation = announcement.value().signature.operation,
+                             .is_of_change = IsOfChange(announcement.value().label)};
+    }
+    // The answer to a message is of a call of its sender's.
+    now_ =
+        channel == Channel::kTaken ? Announced{.operation = Operation::kRecv} : announced_[context];
+    if (channel == Channel::kAnnouncement) {
       if (IsChosen(CallMoment::kIsAwaited, rank_) && HasArrived(to, tag)) Die();
       if (IsChosen(CallMoment::kWaits, to) && HasArrived(to, tag)) {
         usleep(kWaitMicros);
         EndBySignal(kill_->pids[static_cast<size_t>(to)]);
       }
-    } else if (channel == Channel::kData) {
-      operation_ = operations_[context];
-    } else {
-      operation_ = channel == Channel::kTaken ? Operation::kRecv : Operation::kSend;
     }
   }
 
@@ -74,10 +80,16 @@ class DyingRank {
   }
 
  private:
+  // A call, as this rank has announced it.
+  struct Announced {
+    Operation operation = Operation::kBarrier;
+    bool is_of_change = false;
+  };
+
   // Whether `victim` is to die at this call.
   bool IsChosen(CallMoment moment, int victim) {
     return kill_->state == CallKill::kAsked && kill_->moment == moment && kill_->rank == victim &&
-           kill_->moments_left.fetch_sub(1) <= 0;
+           (now_.is_of_change || !kill_->only_changes) && kill_->moments_left.fetch_sub(1) <= 0;
   }
 
   // Whether a member's announcement of the collective that this rank is about to announce is there,
@@ -97,7 +109,8 @@ class DyingRank {
   void EndBySignal(pid_t process) {
     int asked = CallKill::kAsked;
     if (!kill_->state.compare_exchange_strong(asked, CallKill::kTaken)) return;
-    kill_->operation = operation_;
+    kill_->operation = now_.operation;
+    kill_->is_of_change = now_.is_of_change;
     kill_->is_data = is_data_;
     kill_->state = CallKill::kDone;
     kill(process, SIGKILL);
@@ -108,9 +121,10 @@ class DyingRank {
   CallKill* kill_ = nullptr;  // null: nobody asks for any
   int rank_ = 0;
   std::map<std::pair<int, int>, MPI_Request> arrivals_;  // of announcements, by sender and tag
-  std::map<int, Operation> operations_;                  // the last one announced, by context
-  // What is sent, as CallKill has it.
-  Operation operation_ = Operation::kBarrier;
+  // The last collectives and messages that were announced, by context.
+  std::map<int, Announced> announced_;
+  // What is sent.
+  Announced now_;
   bool is_data_ = false;
 };
 

@@ -17,16 +17,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
-#include "core/checkpoint/checkpoint_folder.h"
 #include "tools/bench/faults/fault_runs.h"
 #include "tools/bench/faults/own_mounts.h"
 #include "tools/bench/foresight/two_hosts.h"
 #include "tools/experiment/paths.h"
 #include "tools/launch/rank_processes.h"
+#include "tools/launch/worker_group.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +40,9 @@ constexpr double kTimeoutSeconds = 2;                // run.timeout_seconds
 // When a run must be over, behind the timeout. Ranks need a second for their last words, a busy
 // machine several times that. A launcher that cannot reach a host gets ten seconds more to end.
 constexpr double kEndSeconds = 6, kUnreachableEndSeconds = 20;
-constexpr double kLongestWaitSeconds = 120;  // for a step
+constexpr double kLongestWaitSeconds = 120;  // for a step, and for a run that goes on to its end
+// After the launcher. Ranks that nobody ends would end by themselves after the timeout.
+constexpr double kOrphanSeconds = 1;
 constexpr unsigned kLinkSeconds = 3;
 constexpr int64_t kDiskBytes = 16 << 20;
 constexpr char kNetwork[] = "tools/bench/foresight/two_hosts.sh";
@@ -66,8 +69,7 @@ Description Describe(Fault fault) {
     case Fault::kReadOnlyDisk:
       return {"a disk that became read-only", {"Read-only file system"}, true, true};
     case Fault::kRemovedDirectory:
-      return {
-          "the run's directory removed", {"was removed", "No such file or directory"}, true, true};
+      return {"the run's directory removed", {"was removed"}, true, true};
     case Fault::kTwoRuns:
       return {"two runs in one directory",
               {"another program is using this run directory", "another launcher runs this run",
@@ -78,19 +80,15 @@ Description Describe(Fault fault) {
   return {"", {}, false, false};
 }
 
-template <typename Condition>
-bool Await(const Condition& condition, double seconds) {
-  const int64_t start = NowNanos();
-  while (!condition()) {
-    if (SecondsSince(start) > seconds) return false;
-    usleep(500);
+// The rank of a process that mpirun has started; empty: it is none.
+std::string RankOf(pid_t process) {
+  const std::string environment =
+      ReadFile(absl::StrCat("/proc/", process, "/environ")).value_or("");
+  for (const auto variable : absl::StrSplit(environment, '\0')) {
+    absl::string_view value = variable;
+    if (absl::ConsumePrefix(&value, "OMPI_COMM_WORLD_RANK=")) return std::string(value);
   }
-  return true;
-}
-
-int64_t NewestCheckpoint(const std::string& out) {
-  const auto found = ListCheckpoints(out + "/checkpoints");
-  return found.ok() && !found->empty() ? found->back().step : 0;
+  return "";
 }
 
 // One run, and what is done to it.
@@ -106,27 +104,31 @@ class DisturbedRun {
         random_(random),
         out_(folder_ + "/out") {}
 
-  // Brings the fault about; PermissionDenied where the machine does not permit it.
-  absl::Status Run() {
+  // Makes what the fault needs; PermissionDenied where the machine does not permit it.
+  absl::Status Prepare() {
     LS_RETURN_IF_ERROR(MakeDirectories(folder_));
-    LS_RETURN_IF_ERROR(PrepareMachine());
+    return PrepareMachine();
+  }
+
+  // Brings the fault about.
+  absl::Status Run() {
     if (fault_ == Fault::kTwoRuns) return RunTwo();
     LS_ASSIGN_OR_RETURN(Subprocess run, Start());
     const int64_t step = kFirstStep + Below(kLastStep - kFirstStep);
     const auto has_step = [&] { return StepsLogged(Seen(out_)) >= step; };
     if (!Await(has_step, kLongestWaitSeconds)) return Failed("no step for two minutes");
     usleep(static_cast<useconds_t>(Below(20'000)));
-    const int64_t newest = NewestCheckpoint(Seen(out_));
+    const int64_t newest = StepsSaved(Seen(out_));
     LS_RETURN_IF_ERROR(Disturb());
     const int64_t begin = NowNanos();
-    const ProcessResult result = run.Wait();
+    const ProcessResult result = End(run);
     seconds_ = SecondsSince(begin);
     JudgeEnd(result, newest);
     if (!failure_.empty()) return absl::OkStatus();
     if (fault_ == Fault::kRestartedRank) return JudgeCurve();
     LS_RETURN_IF_ERROR(Mend());
     LS_ASSIGN_OR_RETURN(Subprocess again, Start(/*resume=*/fault_ != Fault::kRemovedDirectory));
-    const ProcessResult end = again.Wait();
+    const ProcessResult end = End(again);
     if (!end.ok()) return Failed(absl::StrCat("does not go on: ", end.Describe(), "\n", end.err));
     return JudgeCurve();
   }
@@ -145,6 +147,13 @@ class DisturbedRun {
   absl::Status Failed(const std::string& failure) {
     Fail(failure);
     return absl::OkStatus();
+  }
+
+  // The end of a program, which is a failure where it does not come by itself.
+  ProcessResult End(Subprocess& run) {
+    WatchedEnd end = WaitAtMost(run, out_, kLongestWaitSeconds);
+    if (end.is_late) Fail("not over after two minutes");
+    return std::move(end.result);
   }
 
   std::string Seen(const std::string& path) const { return disk_ ? disk_->Seen(path) : path; }
@@ -203,7 +212,9 @@ class DisturbedRun {
       case Fault::kRestartedRank: {
         const std::vector<pid_t> ranks = Ranks();
         if (ranks.empty()) return Failed("there is no rank");
-        kill(ranks[static_cast<size_t>(Below(std::ssize(ranks)))], SIGSTOP);
+        const pid_t victim = ranks[static_cast<size_t>(Below(std::ssize(ranks)))];
+        stopped_ = RankOf(victim);
+        kill(victim, SIGSTOP);
         return absl::OkStatus();
       }
       case Fault::kLinkDown:
@@ -275,8 +286,8 @@ class DisturbedRun {
     // Where both began at once, either is refused, and the other one trains to its end.
     Await([&] { return first.HasEnded() || second.HasEnded(); }, kLongestWaitSeconds);
     seconds_ = SecondsSince(begin);
-    ProcessResult loser = second.Wait();
-    ProcessResult winner = first.Wait();
+    ProcessResult loser = End(second);
+    ProcessResult winner = End(first);
     if (loser.ok()) std::swap(loser, winner);
     if (!winner.ok()) return Failed(absl::StrCat("the first run ends: ", winner.err));
     JudgeMessages(loser);
@@ -302,6 +313,12 @@ class DisturbedRun {
       return absl::StrContains(message, cause);
     });
     if (!is_named) Fail("the cause is not named: " + message);
+    if (stopped_.empty()) return;
+    // Other ranks are mentioned, too, with their last calls.
+    const std::string rank = "rank " + stopped_;
+    const bool is_blamed = absl::StrContains(message, rank + " did not come") ||
+                           absl::StrContains(message, rank + ": does not answer");
+    if (!is_blamed) Fail(absl::StrCat(rank, ", which was stopped, is not named: ", message));
   }
 
   // `newest`: the newest checkpoint before the fault.
@@ -312,18 +329,35 @@ class DisturbedRun {
         return !absl::StrContains(message, "no answer within");
       });
       if (!result.ok()) Fail("does not go on by itself: " + result.err);
-      if (messages.size() != 1) Fail(absl::StrCat(messages.size(), " messages: ", result.err));
+      if (messages.size() != 1) {
+        Fail(absl::StrCat(messages.size(), " messages: ", result.err));
+      } else {
+        JudgeCause(messages[0]);
+      }
     } else {
       JudgeMessages(result);
     }
     const bool is_removed = fault_ == Fault::kRemovedDirectory;
     if (is_removed && PathExists(out_)) Fail("the removed directory was made again");
-    if (!is_removed && NewestCheckpoint(Seen(out_)) < newest) {
+    if (!is_removed && StepsSaved(Seen(out_)) < newest) {
       Fail(absl::StrCat("the checkpoint after ", newest, " steps is lost"));
     }
-    if (!Await([&] { return ProcessesOf(out_).empty(); }, kLongestWaitSeconds)) {
+    if (!Await([&] { return ProcessesOf(out_).empty(); }, kOrphanSeconds)) {
       Fail("processes are left");
     }
+    if (hosts_ && !Await([&] { return HostsAreEmpty(); }, kOrphanSeconds)) {
+      Fail("mpirun's daemons are left");
+    }
+    if (PathExists(GroupFolder::PathOf(out_))) Fail(GroupFolder::PathOf(out_) + " was left");
+  }
+
+  // Whether no process is left on the two hosts, such as a daemon of mpirun's.
+  static bool HostsAreEmpty() {
+    const auto on = [](const char* host) {
+      const auto result = RunProcess({.arguments = {FindOnPath("ip"), "netns", "pids", host}});
+      return result.ok() ? result->out : "";
+    };
+    return on("lockstep-0").empty() && on("lockstep-1").empty();
   }
 
   absl::Status JudgeCurve() {
@@ -341,7 +375,8 @@ class DisturbedRun {
   const std::string out_;
   std::optional<OwnMounts> disk_;
   std::optional<TwoHosts> hosts_;
-  double seconds_ = 0;  // from the fault to the run's end
+  std::string stopped_;  // the rank that was stopped; empty: none
+  double seconds_ = 0;   // from the fault to the run's end
   std::string failure_;
 };
 
@@ -379,18 +414,19 @@ absl::StatusOr<FaultCounts> DisturbEnvironment(const FaultOptions& options,
     int64_t brought_about = 0;
     double longest = 0;
     std::string not_permitted;
-    for (int i = 0; i < options.count && not_permitted.empty(); ++i) {
+    for (int i = 0; i < options.count; ++i) {
       const bool are_processes =
           what.has_processes && (!what.has_threads || (i + static_cast<int>(fault)) % 2 == 1);
       DisturbedRun run(fault, are_processes,
                        absl::StrCat(options.folder, "/environment", counts.runs), config,
                        options.folder, random);
-      const absl::Status status = run.Run();
-      if (absl::IsPermissionDenied(status)) {
-        not_permitted = std::string(status.message());
+      const absl::Status prepared = run.Prepare();
+      if (absl::IsPermissionDenied(prepared) && i == 0) {
+        not_permitted = std::string(prepared.message());
         break;
       }
-      LS_RETURN_IF_ERROR(status);
+      LS_RETURN_IF_ERROR(prepared);
+      LS_RETURN_IF_ERROR(run.Run());
       counts.runs += 1;
       counts.faults += 1;
       brought_about += 1;

@@ -1,14 +1,21 @@
 #include "tools/bench/faults/fault_runs.h"
 
+#include <signal.h>
+#include <unistd.h>  // usleep
+
 #include <algorithm>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/base/subprocess.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "nlohmann/json.hpp"
+#include "tools/launch/rank_processes.h"
 
 namespace lockstep {
 namespace {
@@ -132,6 +139,7 @@ std::string LeftoversOf(const std::string& out) {
     for (const std::string& name : *names) {
       const std::string path = absl::StrCat(folder, "/", name);
       if (absl::StrContains(name, ".tmp")) return path + " was left";
+      if (absl::StrContains(name, ".damaged")) return path + " was set aside";
       if (IsDirectory(path)) folders.push_back(path);
     }
   }
@@ -141,6 +149,37 @@ std::string LeftoversOf(const std::string& out) {
 int64_t StepsLogged(const std::string& out) {
   const std::string text = ReadFile(out + "/losses.csv").value_or("");
   return std::max<int64_t>(0, std::count(text.begin(), text.end(), '\n') - 1);
+}
+
+int64_t StepsSaved(const std::string& out) {
+  const auto found = ListCheckpoints(out + "/checkpoints");
+  return found.ok() && !found->empty() ? found->back().step : 0;
+}
+
+bool Await(absl::FunctionRef<bool()> condition, double seconds) {
+  const int64_t start = NowNanos();
+  while (!condition()) {
+    if (SecondsSince(start) > seconds) return false;
+    usleep(200);
+  }
+  return true;
+}
+
+WatchedEnd WaitAtMost(Subprocess& run, const std::string& out, double seconds) {
+  WatchedEnd end;
+  // A thread, as Wait reads what would otherwise fill the program's pipes.
+  std::jthread watch([&](const std::stop_token& is_over) {
+    if (Await([&] { return is_over.stop_requested(); }, seconds)) return;
+    end.is_late = true;
+    while (!is_over.stop_requested()) {
+      for (const LaunchedProcess& process : ProcessesOf(out)) kill(process.pid, SIGKILL);
+      usleep(10'000);
+    }
+  });
+  end.result = run.Wait();
+  watch.request_stop();
+  watch.join();
+  return end;
 }
 
 }  // namespace lockstep

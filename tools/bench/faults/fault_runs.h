@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/subprocess.h"
 
 namespace lockstep {
 
@@ -40,11 +42,25 @@ std::string DifferenceFromUndisturbed(const std::string& out, const std::string&
 std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder,
                                       const std::string& parameter_hash);
 
-// What a run has left that nobody needs: temporary files, and earlier attempts set aside (out.1).
-// Empty: nothing.
+// What a run has left that nobody needs: temporary files, damaged checkpoints, and earlier attempts
+// set aside (out.1). Empty: nothing.
 std::string LeftoversOf(const std::string& out);
 
 // Rows of a run's losses.csv.
 int64_t StepsLogged(const std::string& out);
+// Steps behind the newest checkpoint on the disk; 0: there is none.
+int64_t StepsSaved(const std::string& out);
+
+// Waits for what may come and be over any moment, without a pause worth speaking of. Whether it has
+// come within so many seconds.
+bool Await(absl::FunctionRef<bool()> condition, double seconds);
+
+struct WatchedEnd {
+  ProcessResult result;
+  bool is_late = false;  // it did not come by itself
+};
+// Waits for the end of a run's program and of all that holds its output. What has the run directory
+// `out` among its arguments is killed after so many seconds.
+WatchedEnd WaitAtMost(Subprocess& run, const std::string& out, double seconds);
 
 }  // namespace lockstep

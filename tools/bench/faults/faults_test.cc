@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/presets.h"
@@ -21,6 +22,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Ge;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
@@ -34,6 +36,7 @@ TEST(FaultsTest, RunsWhoseProcessesAreKilledGoOn) {
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.faults, 10);
   EXPECT_THAT(counts.details, Contains(StartsWith("rank amid all_reduce, ")));
+  EXPECT_THAT(counts.details, Contains(StartsWith("rank amid a call, of a change of mesh: ")));
   // Eight kills of a run without copies in memory, and two of one with them.
   EXPECT_THAT(counts.details, Contains(StartsWith("went on from disk: ")));
   EXPECT_THAT(counts.details,
@@ -56,6 +59,10 @@ TEST(FaultsTest, RunsThatChangeTheirMeshHaveTheBitsOfSingle) {
                           .value();
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.runs, 2);
+  EXPECT_EQ(counts.faults, 10);
+  EXPECT_THAT(
+      std::string(ChangeMeshes(Options("too_many", 12), {{.steps = 12}}).status().message()),
+      HasSubstr("at most 11 times"));
 }
 
 TEST(FaultsTest, FaultsOfTheMachineEndRunsWithOneMessageAndLoseNoCheckpoint) {
@@ -63,6 +70,33 @@ TEST(FaultsTest, FaultsOfTheMachineEndRunsWithOneMessageAndLoseNoCheckpoint) {
   const auto counts = DisturbEnvironment(Options("environment", 1), faults).value();
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.faults, std::ssize(faults));
+}
+
+// What every run is judged by sees each thing that may be wrong.
+TEST(FaultsTest, RunsThatDifferOrLeaveFilesAreSeen) {
+  const std::string folder = testing::TempDir() + "/judged", out = folder + "/out";
+  const auto put = [](const std::string& path, const std::string& text) {
+    ASSERT_EQ(MakeDirectories(path.substr(0, path.rfind('/'))), absl::OkStatus());
+    ASSERT_EQ(WriteFileAtomically(path, text), absl::OkStatus());
+  };
+  for (const std::string& run : {folder + "/undisturbed", out}) {
+    put(run + "/losses.csv", "step,loss\n0,2.5\n");
+    put(run + "/summary.json", R"({"parameter_hash": "1f"})");
+  }
+  EXPECT_EQ(DifferenceFromUndisturbed(out, folder), "");
+  EXPECT_EQ(LeftoversOf(out), "");
+  put(out + "/summary.json", R"({"parameter_hash": "2f"})");
+  EXPECT_THAT(DifferenceFromUndisturbed(out, folder), HasSubstr("hash differs"));
+  put(out + "/losses.csv", "step,loss\n0,2.6\n");
+  EXPECT_THAT(DifferenceFromUndisturbed(out, folder), HasSubstr("losses.csv differs"));
+  for (const char* name : {"/checkpoints/step-00000002.tmp/shard", "/summary.json.tmp-1",
+                           "/checkpoints/step-00000002.safetensors.damaged", ".1/losses.csv"}) {
+    put(out + name, "");
+    EXPECT_NE(LeftoversOf(out), "") << name;
+    RemoveTree(out + "/checkpoints");
+    RemoveTree(out + "/summary.json.tmp-1");
+    RemoveTree(out + ".1");
+  }
 }
 
 TEST(FaultsTest, WhatIsTrainedIsNoMessage) {

@@ -6,9 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "glog/logging.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
@@ -47,6 +49,16 @@ const char* NameOf(FaultModel model) {
 
 std::string NameOf(const FaultWorkload& workload) {
   return absl::StrCat(NameOf(workload.model), "_", workload.is_bf16 ? "bf16" : "fp32");
+}
+
+// How many changes of mesh a run says that it has made, with as many bytes as were planned.
+int64_t ChangesOf(const std::string& out) {
+  const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
+                                             /*allow_exceptions=*/false);
+  if (!summary.is_object() || !summary.contains("changes_of_mesh")) return 0;
+  return std::ranges::count_if(summary["changes_of_mesh"], [](const nlohmann::json& change) {
+    return change["bytes"]["measured"] == change["bytes"]["predicted"];
+  });
 }
 
 // Without the standard library's distributions, which differ between its versions.
@@ -90,6 +102,12 @@ std::string RandomLegs(const FaultWorkload& workload, int changes, uint64_t seed
 
 absl::StatusOr<FaultCounts> ChangeMeshes(const FaultOptions& options,
                                          const std::vector<FaultWorkload>& workloads) {
+  for (const FaultWorkload& workload : workloads) {
+    if (options.count < workload.steps) continue;
+    return InvalidArgument("mesh_changes: a run of ", workload.steps,
+                           " steps changes its mesh at most ", workload.steps - 1, " times, not ",
+                           options.count, "; give --count for each of --kinds by itself");
+  }
   FaultCounts counts;
   for (size_t i = 0; i < workloads.size(); ++i) {
     const FaultWorkload& workload = workloads[i];
@@ -101,13 +119,17 @@ absl::StatusOr<FaultCounts> ChangeMeshes(const FaultOptions& options,
                         RunProcess({.arguments = {"strategies/mesh/main", "--config", config,
                                                   "--out", out, "--legs", legs}}));
     counts.runs += 1;
-    counts.faults += options.count;
+    const int64_t changes = ChangesOf(out);
+    counts.faults += changes;
     std::string failure;
     if (!result.ok()) {
       failure = absl::StrCat(result.Describe(), "\n", result.err);
     } else {
       failure = DifferenceFromUndisturbed(out, folder);
       if (failure.empty()) failure = LeftoversOf(out);
+      if (failure.empty() && changes != options.count) {
+        failure = absl::StrCat(changes, " changes of mesh are written down of ", options.count);
+      }
     }
     options.progress(
         absl::StrCat(name, ", ", legs, ": ", failure.empty() ? "the bits of single" : failure));

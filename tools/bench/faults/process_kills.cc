@@ -1,5 +1,6 @@
 #include "tools/bench/faults/process_kills.h"
 
+#include <poll.h>
 #include <signal.h>
 extern "C" {            // which glibc 2.36 leaves out
 #include <sys/pidfd.h>  // pidfd_open, pidfd_send_signal
@@ -15,6 +16,7 @@ extern "C" {            // which glibc 2.36 leaves out
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -40,14 +42,21 @@ constexpr int64_t kCheckpointEvery = 20;
 constexpr int64_t kCopyEvery = 1;  // of runs with copies in memory, so that a kill may meet one
 constexpr int64_t kSteps = 400;
 constexpr double kLongestSeconds = 120;  // for what must come soon
+constexpr double kLongestRunSeconds = 600;
+// When nothing of a run is left behind its launcher, which somebody has killed. A rank that nobody
+// ends ends by itself, after run.timeout_seconds, which is 60: that must not pass for an end.
+constexpr double kOrphanSeconds = 15;
 constexpr char kNoStep[] = "no step for two minutes";
 constexpr char kDyingRanks[] = "tools/bench/faults/dying_ranks.sh";
 // Legs of one length each, so that each end is a change of mesh.
 constexpr int64_t kStepsOfLeg = 40;
 // Messages that a rank sends before the one that it dies at: those of a few steps at most.
 constexpr int64_t kMostBefore = 60;
+constexpr int64_t kMostBeforeInChange = 12;
 
 enum class Moment { kStep, kCheckpoint, kChange, kStart };
+// What a kill that is aimed at such a moment counts as; where it is not seen to have met a
+// checkpoint or a change, as one within a step.
 constexpr std::array<std::pair<Moment, const char*>, 4> kMomentsBetween = {
     {{Moment::kStep, "within a step"},
      {Moment::kCheckpoint, "while a checkpoint is written"},
@@ -90,23 +99,25 @@ const char* NameOf(Kind kind) {
 
 bool IsComplete(const std::string& out) { return PathExists(out + "/summary.json"); }
 
-bool WritesCheckpoint(const std::string& out) {
+// The checkpoint that is being written, by the name that it has until it is whole; empty: none.
+std::string CheckpointDraft(const std::string& out) {
   const auto names = ListFolder(out + "/checkpoints");
-  return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
-           return absl::StrContains(name, ".tmp");
-         });
+  if (!names.ok()) return "";
+  for (const std::string& name : *names) {
+    // Other drafts are old checkpoints that are being removed.
+    if (absl::StrContains(name, ".tmp") && !absl::StrContains(name, ".tmp-deleted")) return name;
+  }
+  return "";
 }
 
-// Waits without a pause worth speaking of: what is awaited may be over soon. Whether it has come.
-template <typename Condition>
-bool Await(const Condition& condition) {
-  const int64_t start = NowNanos();
-  while (!condition()) {
-    if (SecondsSince(start) > kLongestSeconds) return false;
-    usleep(200);
-  }
-  return true;
+// Whether the run has written down, at the end of the change, that it has changed its mesh behind
+// so many steps.
+bool HasChanged(const std::string& out, int64_t steps) {
+  return absl::StrContains(ReadFile(out + "/metrics.jsonl").value_or(""),
+                           absl::StrCat("{\"step\":", steps - 1, ",\"change_from\""));
 }
+
+bool ComesSoon(absl::FunctionRef<bool()> condition) { return Await(condition, kLongestSeconds); }
 
 class KilledRuns {
  public:
@@ -124,6 +135,10 @@ class KilledRuns {
         absl::StrCat("ranks amid calls to others: ", calls_, " of ", counts_.faults));
     counts_.details.push_back(
         absl::StrCat("in runs with copies in memory: ", with_copies_, " of ", counts_.faults));
+    if (longest_orphan_seconds_ > 0) {
+      counts_.details.push_back(absl::StrCat("nothing left behind killed launchers after at most ",
+                                             FormatDuration(longest_orphan_seconds_)));
+    }
     for (const auto& [state, count] : states_) {
       counts_.details.push_back(absl::StrCat(state, ": ", count));
     }
@@ -180,24 +195,23 @@ class KilledRuns {
     const int64_t before = counts_.faults;
     const int64_t kills = std::min<int64_t>(kKillsOfRun, options_.count - counts_.faults);
     std::string failure;
+    newest_ = 0;
     for (int64_t i = 0; i < kills && failure.empty() && !IsComplete(out_); ++i) {
-      // Each other kill comes amid a call of ranks, where time alone would seldom have it come.
+      // Each other kill comes amid a call of ranks, where time alone would seldom have it come; of
+      // these, each other one amid a change of mesh.
       if (i % 2 == 0) {
         failure = FailureUntil(Moment::kStep);
-        if (failure.empty() && !KillAmidCall()) failure = kNoStep;
+        if (failure.empty() && !KillAmidCall(/*only_changes=*/i % 4 == 2)) failure = kNoStep;
         continue;
       }
-      const auto& [moment, name] =
-          kMomentsBetween[static_cast<size_t>(Below(std::ssize(kMomentsBetween)))];
+      Moment moment =
+          kMomentsBetween[static_cast<size_t>(Below(std::ssize(kMomentsBetween)))].first;
+      if (moment == Moment::kChange && NextChange() == kSteps) moment = Moment::kStep;  // none left
       failure = FailureUntil(moment);
-      if (!failure.empty()) break;
-      const std::optional<Kind> killed = KillOne();
-      if (!killed) continue;
-      counts_.faults += 1;
-      places_[absl::StrCat(NameOf(*killed), " ", name)] += 1;
-      if (*killed == Kind::kLauncher) {
-        launcher->Wait();
-        failure = Orphans();
+      if (!failure.empty() || IsComplete(out_)) break;
+      const std::optional<Kind> killed = KillOne(moment);
+      if (killed == Kind::kLauncher) {
+        failure = Orphans(*launcher);
         LS_RETURN_IF_ERROR(Launch(launcher));
       }
     }
@@ -205,7 +219,8 @@ class KilledRuns {
       absl::StrAppend(&failure, "; at work are", ProcessesText());
       launcher->Signal(SIGKILL);
     }
-    const ProcessResult result = launcher->Wait();
+    const auto [result, is_late] = WaitAtMost(*launcher, out_, kLongestRunSeconds);
+    if (is_late && failure.empty()) failure = "not over after ten minutes";
     if (failure.empty()) {
       failure = Judge(result);
     } else {
@@ -241,16 +256,16 @@ class KilledRuns {
     switch (moment) {
       case Moment::kStep: {
         const int64_t wanted = std::min(kSteps, steps + 1 + Below(kCheckpointEvery * 2));
-        if (!Await([&] { return ended() || StepsLogged(out_) >= wanted; })) return false;
+        if (!ComesSoon([&] { return ended() || StepsLogged(out_) >= wanted; })) return false;
         usleep(static_cast<useconds_t>(Below(20'000)));
         return true;
       }
       case Moment::kCheckpoint:
-        return Await([&] { return ended() || WritesCheckpoint(out_); });
+        return ComesSoon([&] { return ended() || !CheckpointDraft(out_).empty(); });
       case Moment::kChange: {
-        const int64_t change = std::min(kSteps, (steps / kStepsOfLeg + 1) * kStepsOfLeg);
-        if (!Await([&] { return ended() || StepsLogged(out_) >= change; })) return false;
-        usleep(static_cast<useconds_t>(Below(5'000)));
+        const int64_t change = NextChange();
+        if (!ComesSoon([&] { return ended() || StepsLogged(out_) >= change; })) return false;
+        usleep(static_cast<useconds_t>(Below(2'000)));
         return true;
       }
       case Moment::kStart:
@@ -259,6 +274,9 @@ class KilledRuns {
     }
     return false;
   }
+
+  // Steps behind which the mesh changes next; kSteps: behind none.
+  int64_t NextChange() const { return (StepsLogged(out_) / kStepsOfLeg + 1) * kStepsOfLeg; }
 
   // Waits for `moment`. Returns what is wrong with the run by then; empty: nothing.
   std::string FailureUntil(Moment moment) { return AwaitMoment(moment) ? OldRanks() : kNoStep; }
@@ -273,9 +291,9 @@ class KilledRuns {
     return absl::StrCat(ranks, " ranks are at work, where a run has ", kRanks);
   }
 
-  // Kills a process of the run: mostly a rank, sometimes one of those above the ranks. Nothing
-  // where none is there at the moment.
-  std::optional<Kind> KillOne() {
+  // Kills a process of the run at a moment that has come: mostly a rank, sometimes one of those
+  // above the ranks. Nothing where none is there.
+  std::optional<Kind> KillOne(Moment moment) {
     constexpr std::array<Kind, 10> kWeights = {
         Kind::kRank, Kind::kRank, Kind::kRank,   Kind::kRank,   Kind::kRank,
         Kind::kRank, Kind::kRank, Kind::kWorker, Kind::kMpirun, Kind::kLauncher};
@@ -289,25 +307,47 @@ class KilledRuns {
     const std::vector<LaunchedProcess> now = ProcessesOf(out_);
     const bool is_there = std::any_of(
         now.begin(), now.end(), [&](const LaunchedProcess& one) { return one.pid == victim.pid; });
+    newest_ = StepsSaved(out_);
+    const std::string draft = CheckpointDraft(out_);
+    const int64_t steps = StepsLogged(out_);
     if (!process.is_open() || !is_there ||
         pidfd_send_signal(process.get(), SIGKILL, nullptr, 0) != 0) {
       return std::nullopt;
+    }
+    pollfd end = {.fd = process.get(), .events = POLLIN, .revents = 0};
+    poll(&end, 1, -1);  // its end
+    // What had begun before the kill and was not over when the process was gone, the kill has met.
+    if (moment == Moment::kCheckpoint && (draft.empty() || CheckpointDraft(out_) != draft)) {
+      moment = Moment::kStep;
+    }
+    if (moment == Moment::kChange && (steps % kStepsOfLeg != 0 || HasChanged(out_, steps))) {
+      moment = Moment::kStep;
+    }
+    counts_.faults += 1;
+    killed_launcher_last_ = kind == Kind::kLauncher;
+    for (const auto& [at, name] : kMomentsBetween) {
+      if (at == moment) places_[absl::StrCat(NameOf(kind), " ", name)] += 1;
     }
     return kind;
   }
 
   // Kills a rank amid one of its next calls to others. Whether that, or the run's end, has come.
-  bool KillAmidCall() {
+  bool KillAmidCall(bool only_changes) {
     const int rank = static_cast<int>(Below(kRanks));
     const CallMoment moment = kCallMoments[static_cast<size_t>(Below(std::ssize(kCallMoments)))];
-    call_kill_->Ask(rank, moment, Below(kMostBefore));
-    const bool has_come = Await([&] { return call_kill_->IsDone() || IsComplete(out_); });
+    const int64_t newest = StepsSaved(out_);
+    call_kill_->Ask(rank, moment, Below(only_changes ? kMostBeforeInChange : kMostBefore),
+                    only_changes);
+    const bool has_come = ComesSoon([&] { return call_kill_->IsDone() || IsComplete(out_); });
     if (call_kill_->IsDone()) {
+      newest_ = newest;
       counts_.faults += 1;
-      const int64_t step = StepsLogged(out_);
+      killed_launcher_last_ = false;
       places_[absl::StrCat("rank amid ", Name(call_kill_->operation), ", ",
                            StateIn(*call_kill_))] += 1;
-      places_[absl::StrCat("rank amid a call, ", FormationAt(step))] += 1;
+      places_[absl::StrCat("rank amid a call, ", call_kill_->is_of_change
+                                                     ? "of a change of mesh"
+                                                     : FormationAt(StepsLogged(out_)))] += 1;
       calls_ += 1;
     }
     call_kill_->Withdraw();
@@ -329,9 +369,17 @@ class KilledRuns {
     return text;
   }
 
-  std::string Orphans() const {
-    if (Await([&] { return ProcessesOf(out_).empty(); })) return "";
-    return absl::StrCat(ProcessesOf(out_).size(), " processes are left without a launcher");
+  // What is left of a run whose launcher was killed, while ranks still train by themselves.
+  std::string Orphans(Subprocess& launcher) {
+    ComesSoon([&] { return launcher.HasEnded(); });
+    const int64_t begin = NowNanos();
+    std::string failure;
+    if (!Await([&] { return ProcessesOf(out_).empty(); }, kOrphanSeconds)) {
+      failure = absl::StrCat("without a launcher are left", ProcessesText());
+    }
+    longest_orphan_seconds_ = std::max(longest_orphan_seconds_, SecondsSince(begin));
+    WaitAtMost(launcher, out_, kOrphanSeconds);
+    return failure;
   }
 
   // What the ranks of a restart went on from.
@@ -344,8 +392,10 @@ class KilledRuns {
   // What is wrong with a run whose launcher has ended.
   std::string Judge(const ProcessResult& result) {
     if (!result.ok()) return absl::StrCat("the launcher: ", result.Describe(), "\n", result.err);
+    const std::vector<LaunchedProcess> left = ProcessesOf(out_);
+    if (!left.empty()) return absl::StrCat("left are", ProcessesText());
     for (const std::string& problem :
-         {Orphans(), DifferenceFromUndisturbed(out_, folder_), LeftoversOf(out_)}) {
+         {DifferenceFromUndisturbed(out_, folder_), LeftoversOf(out_)}) {
       if (!problem.empty()) return problem;
     }
     const std::string folder = GroupFolder::PathOf(out_);
@@ -353,6 +403,14 @@ class KilledRuns {
     if (PathExists(InMemoryFolder(out_))) return InMemoryFolder(out_) + " was left";
     const auto restarts = ReadRestarts(out_);
     if (!restarts.ok()) return std::string(restarts.status().message());
+    for (size_t i = 1; i < restarts->size(); ++i) {
+      if ((*restarts)[i].steps < (*restarts)[i - 1].steps) return "a restart went back further";
+    }
+    // A new launcher begins without writing a restart down.
+    if (!killed_launcher_last_ && !restarts->empty() && restarts->back().steps < newest_) {
+      return absl::StrCat("went on from step ", restarts->back().steps,
+                          " where there was a checkpoint of step ", newest_);
+    }
     for (const Restart& restart : *restarts) {
       if (!restart.went_on()) continue;
       counts_.seconds_to_go_on.push_back(restart.seconds);
@@ -370,10 +428,13 @@ class KilledRuns {
   bool has_copies_ = false;              // of its state, in memory
   std::vector<std::string> formations_;  // by leg
   CallKill* call_kill_ = nullptr;
+  int64_t newest_ = 0;  // steps behind the newest checkpoint on the disk before the last kill
+  bool killed_launcher_last_ = false;
   std::map<std::string, int64_t> places_;  // kills, by what was killed and when
   std::map<std::string, int64_t> states_;  // restarts, by what they went on from
   int64_t calls_ = 0;                      // kills amid calls
   int64_t with_copies_ = 0;                // kills in runs with copies in memory
+  double longest_orphan_seconds_ = 0;      // from a launcher's death to the last process's
 };
 
 }  // namespace

@@ -49,11 +49,11 @@ constexpr std::array<const char*, 7> kFormations = {
 struct PlaceKind {
   const char* name;
   Where where;
-  // The rank is lost in the first call to other ranks behind the place, which it has begun.
+  // The rank is lost in one of the first calls to other ranks behind the place, which it has begun.
   bool is_in_call = false;
   bool needs_legs = false;  // calls are watched where a loss leaves the mesh as it is
 };
-constexpr std::array<PlaceKind, 6> kPlaces = {
+constexpr std::array<PlaceKind, 7> kPlaces = {
     {{.name = "before a step", .where = Where::kStepBegin},
      {.name = "amid a step", .where = Where::kMicroBatch},
      {.name = "after a step", .where = Where::kStepEnd},
@@ -62,12 +62,21 @@ constexpr std::array<PlaceKind, 6> kPlaces = {
       .where = Where::kMicroBatch,
       .is_in_call = true,
       .needs_legs = true},
-     {.name = "at a change of mesh", .where = Where::kMeshChange, .needs_legs = true}}};
+     {.name = "before the state moves to another mesh",
+      .where = Where::kMeshChange,
+      .needs_legs = true},
+     {.name = "while the state moves to another mesh",
+      .where = Where::kMeshChange,
+      .is_in_call = true,
+      .needs_legs = true}}};
+// Calls of a rank that a loss in a call leaves alone: fewer than a change of mesh has.
+constexpr int64_t kMostCallsBefore = 4;
 
 // Where a rank is lost.
 struct Loss {
   RunPlace place;
   bool is_in_call = false;
+  int64_t calls_before = 0;  // where it is in a call
 };
 
 const char* NameOf(const Loss& loss) {
@@ -89,13 +98,18 @@ class Losses final : public CallWatcher {
     if (at.step < next.place.step) return;
     const bool is_there = at.rank == next.place.rank && at.where == next.place.where;
     const bool is_late = at.step >= next.place.step + kPatientSteps;
-    if (is_there && next.is_in_call && !is_late) armed_ = at;
+    if (armed_ && at.rank == armed_->rank) armed_.reset();  // the calls of the place are over
+    if (is_there && next.is_in_call && !is_late) {
+      armed_ = at;
+      calls_before_ = next.calls_before;
+    }
     if (is_late || (is_there && !next.is_in_call)) Lose({.place = at});
   }
 
   void Began(int rank) override {
     const std::lock_guard lock(mutex_);
-    if (armed_ && armed_->rank == rank) Lose({.place = *armed_, .is_in_call = true});
+    if (!armed_ || armed_->rank != rank || calls_before_-- > 0) return;
+    Lose({.place = *armed_, .is_in_call = true});
   }
 
   // Those that have come; when no rank runs any more.
@@ -112,7 +126,8 @@ class Losses final : public CallWatcher {
   std::mutex mutex_;
   const std::vector<Loss> plan_;
   std::vector<Loss> come_;
-  std::optional<RunPlace> armed_;  // the rank there is lost in its next call
+  std::optional<RunPlace> armed_;  // the rank there is lost in a call
+  int64_t calls_before_ = 0;       // that it makes first
 };
 
 class LossyRuns {
@@ -128,6 +143,9 @@ class LossyRuns {
     const int64_t most_runs = options_.count + 10;
     while (counts_.faults < options_.count && counts_.runs < most_runs) {
       LS_RETURN_IF_ERROR(OneRun());
+    }
+    if (counts_.faults < options_.count) {
+      counts_.failures.push_back("runs ended before so many ranks were lost");
     }
     for (const auto& [place, count] : places_) {
       counts_.details.push_back(absl::StrCat(place, ": ", count));
@@ -164,10 +182,14 @@ class LossyRuns {
         if (legs * kStepsOfLeg < kSteps) {
           place.step = legs * kStepsOfLeg;
         } else {
-          place.where = Where::kStepBegin;  // the last change is over
+          place.where = Where::kMicroBatch;  // the last change is over
         }
       }
-      plan.push_back({.place = place, .is_in_call = kind.is_in_call});
+      plan.push_back({.place = place,
+                      .is_in_call = kind.is_in_call,
+                      .calls_before = kind.is_in_call && place.where == Where::kMeshChange
+                                          ? Below(kMostCallsBefore)
+                                          : 0});
     }
     return plan;
   }
