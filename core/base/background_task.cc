@@ -22,12 +22,13 @@ void LowerPriority() {
 
 }  // namespace
 
-BackgroundTask::BackgroundTask(std::function<absl::Status(std::stop_token)> run) {
+BackgroundTask::BackgroundTask(std::function<absl::Status(std::stop_token)> run,
+                               Priority priority) {
   std::promise<absl::Status> result;
   result_ = result.get_future().share();
   thread_ = std::jthread(
-      [run = std::move(run), promise = std::move(result)](std::stop_token stop) mutable {
-        LowerPriority();
+      [run = std::move(run), promise = std::move(result), priority](std::stop_token stop) mutable {
+        if (priority == Priority::kLow) LowerPriority();
         promise.set_value(Catching([&] { return run(std::move(stop)); }));
       });
 }

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// A function that runs on a thread of its own, beside training: its priority is so low that it
+// A function that runs on a thread of its own. Beside training, its priority is so low that it
 // takes about a thirtieth of a core that other threads want, and all of a core that is idle.
 //
 //   BackgroundTask task([&](std::stop_token stop) { return WriteFiles(stop); });
@@ -18,9 +18,15 @@ namespace lockstep {
 //   LS_RETURN_IF_ERROR(task.Result());
 class BackgroundTask {
  public:
+  enum class Priority {
+    kLow,
+    kOfStarter,  // for work that others wait for
+  };
+
   // Starts `run`. It should look at its token and return early when a stop is requested. What it
   // throws becomes a status: that of a StatusException, ResourceExhausted for std::bad_alloc.
-  explicit BackgroundTask(std::function<absl::Status(std::stop_token)> run);
+  explicit BackgroundTask(std::function<absl::Status(std::stop_token)> run,
+                          Priority priority = Priority::kLow);
   // Requests a stop, and waits until the function returns.
   ~BackgroundTask() = default;
 

@@ -33,6 +33,18 @@ TEST(BackgroundTaskTest, RunsBesideItsOwnerAtALowerPriority) {
   EXPECT_EQ(niceness, std::min(own + 15, 19));
 }
 
+TEST(BackgroundTaskTest, WhatOthersWaitForHasTheirPriority) {
+  int niceness = 0;
+  BackgroundTask task(
+      [&](std::stop_token) {
+        niceness = getpriority(PRIO_PROCESS, 0);
+        return absl::OkStatus();
+      },
+      BackgroundTask::Priority::kOfStarter);
+  EXPECT_EQ(task.Result(), absl::OkStatus());
+  EXPECT_EQ(niceness, getpriority(PRIO_PROCESS, 0));
+}
+
 TEST(BackgroundTaskTest, StopsWhenItsOwnerGoes) {
   bool has_stopped = false;
   {

@@ -25,6 +25,8 @@ constexpr char kDraftMark[] = ".tmp";
 constexpr char kReplacedSuffix[] = ".replaced";
 // A damaged checkpoint that a run has gone back behind. Nobody reads or removes it but a person.
 constexpr char kDamagedSuffix[] = ".damaged";
+// A checkpoint that was saved while wrong bits may have come up. Likewise.
+constexpr char kSuspectSuffix[] = ".suspect";
 constexpr char kShardPrefix[] = "shard-";
 constexpr char kOf[] = "-of-";
 
@@ -65,6 +67,14 @@ void Delete(const std::string& checkpoint) {
   const std::string doomed = absl::StrCat(checkpoint, kDraftMark, "-deleted");
   const bool is_renamed = rename(checkpoint.c_str(), doomed.c_str()) == 0;
   RemoveTree(is_renamed ? doomed : checkpoint);
+}
+
+// Renames a checkpoint in place of what has the name already. Returns the name.
+absl::StatusOr<std::string> SetAside(const std::string& checkpoint, const char* suffix) {
+  const std::string aside = absl::StrCat(checkpoint, suffix);
+  if (PathExists(aside)) Delete(aside);
+  LS_RETURN_IF_ERROR(PutInPlace(checkpoint, aside));
+  return aside;
 }
 
 }  // namespace
@@ -158,22 +168,26 @@ absl::Status Publish(const std::string& checkpoint) {
 }
 
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& checkpoint) {
-  const std::string aside = absl::StrCat(checkpoint, kDamagedSuffix);
-  if (PathExists(aside)) Delete(aside);
-  LS_RETURN_IF_ERROR(PutInPlace(checkpoint, aside));
-  return aside;
+  return SetAside(checkpoint, kDamagedSuffix);
+}
+
+absl::StatusOr<std::string> SetAsideSuspect(const std::string& checkpoint) {
+  return SetAside(checkpoint, kSuspectSuffix);
 }
 
 void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,
-                int64_t keep) {
+                int64_t keep, std::optional<int64_t> checked_steps) {
   int64_t kept = 0;
+  bool awaits_checked = checked_steps.has_value();
   for (auto found = all.rbegin(); found != all.rend(); ++found) {
     const bool superseded = found->step == newest.step && found->path != newest.path;
-    if (superseded || kept == keep) {
+    const bool is_checked = awaits_checked && found->step <= *checked_steps;
+    if (superseded || (kept >= keep && !is_checked)) {
       Delete(found->path);
-    } else {
-      ++kept;
+      continue;
     }
+    ++kept;
+    if (is_checked) awaits_checked = false;
   }
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,12 +49,14 @@ void RemoveDrafts(const std::string& folder);
 // Gives a finished draft its own name. A checkpoint that has the name is replaced: killed or
 // failing at any time, this leaves the old one, the new one or both.
 absl::Status Publish(const std::string& checkpoint);
-// Renames a damaged checkpoint, so that it no longer counts as one of the folder's. Returns its new
-// name.
+// Renames a damaged checkpoint, or one whose bits may be wrong though its checksums are right, so
+// that it no longer counts as one of the folder's. Returns its new name.
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& checkpoint);
+absl::StatusOr<std::string> SetAsideSuspect(const std::string& checkpoint);
 // Deletes all but the `keep` newest of a folder's checkpoints, `all`, oldest first; and those of
-// the step of `newest` beside it.
+// the step of `newest` beside it. With `checked_steps`, the newest one that has no more steps
+// behind it stays, too.
 void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,
-                int64_t keep);
+                int64_t keep, std::optional<int64_t> checked_steps = std::nullopt);
 
 }  // namespace lockstep

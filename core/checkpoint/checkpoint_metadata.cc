@@ -18,6 +18,7 @@ constexpr char kStep[] = "step";
 constexpr char kModel[] = "model";
 constexpr char kStrategy[] = "strategy";
 constexpr char kBase[] = "base";
+constexpr char kChecked[] = "checked steps";
 constexpr char kShard[] = "shard";
 constexpr char kShards[] = "shards";
 constexpr char kSet[] = "set";
@@ -30,6 +31,7 @@ std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMeta
                                              {kModel, metadata.info.model},
                                              {kStrategy, metadata.info.strategy}};
   if (!metadata.info.base.empty()) text[kBase] = metadata.info.base;
+  if (metadata.info.checked_steps) text[kChecked] = absl::StrCat(*metadata.info.checked_steps);
   for (const auto& [key, value] : metadata.info.keys) text[kKeyPrefix + key] = value;
   if (metadata.shard) {
     text[kFormat] = kShardFormat;
@@ -70,6 +72,13 @@ absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
   }
   if (!absl::SimpleAtoi(field(kStep), &parsed.info.step) || parsed.info.step < 0) {
     return InvalidArgument(path, ": metadata says step '", field(kStep), "', which is no step");
+  }
+  if (metadata.contains(kChecked)) {
+    int64_t& checked = parsed.info.checked_steps.emplace();
+    if (!absl::SimpleAtoi(field(kChecked), &checked) || checked < 0 || checked > parsed.info.step) {
+      return InvalidArgument(path, ": metadata says that a check was behind step '",
+                             field(kChecked), "', of ", parsed.info.step);
+    }
   }
   if (field(kFormat) == kWholeFormat) return parsed;
   ShardNumber number = {.set = field(kSet)};

@@ -18,6 +18,9 @@ struct CheckpointInfo {
   // What else shapes the curve: keys of the configuration ("train.seed", "data.path"), with the
   // values in effect as TOML.
   std::map<std::string, std::string> keys = {};
+  // Steps behind the newest check of the run's bits (guard.every) when it was saved; none in runs
+  // without checks.
+  std::optional<int64_t> checked_steps = {};
 
   friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
 };

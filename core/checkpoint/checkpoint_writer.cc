@@ -123,9 +123,14 @@ absl::Status CheckpointWriter::Advance() { return Advance(std::chrono::nanosecon
 
 absl::Status CheckpointWriter::Finish() {
   const int64_t begun = NowNanos();
+  const absl::Status status = AdvanceToTheEnd();
+  costs_.waited_nanos += NowNanos() - begun;
+  return status;
+}
+
+absl::Status CheckpointWriter::AdvanceToTheEnd() {
   absl::Status status;
   while (writing_ && status.ok()) status = Advance(kTurn);
-  costs_.waited_nanos += NowNanos() - begun;
   return status;
 }
 
@@ -144,8 +149,8 @@ absl::Status CheckpointWriter::Advance(std::chrono::nanoseconds limit) {
   if (!status.ok()) return End(status);
   writing_->is_filled = true;
   if (is_first()) {
-    writing_->task =
-        std::make_unique<BackgroundTask>([this](const std::stop_token&) { return Publish(); });
+    writing_->task = std::make_unique<BackgroundTask>(
+        [this](const std::stop_token&) { return Publish(); }, writing_->priority);
   }
   return absl::OkStatus();
 }
@@ -154,11 +159,13 @@ absl::Status CheckpointWriter::Save(const CheckpointInfo& info,
                                     const std::vector<StateTensor>& state) {
   LS_RETURN_IF_ERROR(Finish());
   LS_RETURN_IF_ERROR(MakeDraft(info, state));
-  absl::Status status = AgreeOnError(writing_->draft->Fill(state, kernels_, {}), ranks_);
-  if (status.ok()) status = writing_->draft->Combine(ranks_);
-  if (status.ok()) status = AgreeOnError(is_first() ? Publish() : absl::OkStatus(), ranks_);
-  writing_->is_filled = false;  // no time of a thread is to be noted
-  return End(status);
+  writing_->priority = BackgroundTask::Priority::kOfStarter;
+  writing_->task = std::make_unique<BackgroundTask>(
+      [this, &state, draft = writing_->draft.get()](const std::stop_token& stop) {
+        return draft->Fill(state, kernels_, stop);
+      },
+      writing_->priority);
+  return AdvanceToTheEnd();
 }
 
 absl::Status CheckpointWriter::Publish() {
@@ -167,13 +174,15 @@ absl::Status CheckpointWriter::Publish() {
   LS_RETURN_IF_ERROR(options_.sync(writing.info.step));
   LS_RETURN_IF_ERROR(lockstep::Publish(writing.path));
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, CheckpointsByStep(folder_));
-  KeepNewest(all, {.step = writing.info.step, .path = writing.path}, options_.keep);
+  KeepNewest(all, {.step = writing.info.step, .path = writing.path}, options_.keep,
+             options_.keeps_checked ? writing.info.checked_steps : std::nullopt);
   return absl::OkStatus();
 }
 
 absl::Status CheckpointWriter::End(const absl::Status& status) {
   writing_->task = nullptr;  // waits
-  if (status.ok() && writing_->is_filled) {
+  const bool was_beside_training = writing_->priority == BackgroundTask::Priority::kLow;
+  if (status.ok() && writing_->is_filled && was_beside_training) {
     costs_.checkpoints += 1;
     costs_.written_nanos += NowNanos() - writing_->begun_nanos;
   }

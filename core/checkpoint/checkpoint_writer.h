@@ -24,6 +24,9 @@ namespace lockstep {
 struct SaveOptions {
   CheckpointFiles files = CheckpointFiles::kSharded;
   int64_t keep = 2;  // number of the newest checkpoints that stay; the others are deleted
+  // Keeps the newest one that is no newer than the run's newest check (guard.every), too: later
+  // ones may turn out to have wrong bits.
+  bool keeps_checked = false;
   // What must be on the disk before a checkpoint with `steps` behind it gets its name, as the
   // losses of those steps. Called on rank 0, perhaps beside training.
   std::function<absl::Status(int64_t steps)> sync = [](int64_t) { return absl::OkStatus(); };
@@ -66,7 +69,8 @@ class CheckpointWriter {
   absl::Status Advance();
   // Waits until the checkpoint that was begun, if any, has its name.
   absl::Status Finish();
-  // Writes a checkpoint from the state itself, and waits for it: for the last one of a run.
+  // Writes a checkpoint from the state itself, and waits for it: for the last one of a run. However
+  // long a disk takes, ranks hear of each other meanwhile, as in Finish.
   absl::Status Save(const CheckpointInfo& info, const std::vector<StateTensor>& state);
 
   bool is_writing() const { return writing_.has_value(); }
@@ -82,10 +86,13 @@ class CheckpointWriter {
     bool is_filled = false;  // all ranks have written; the task is to publish
     // This rank's part of the work. Null: there is nothing to do, or it is done already.
     std::unique_ptr<BackgroundTask> task = nullptr;
+    // Low beside training. A checkpoint that is waited for is none of costs().
+    BackgroundTask::Priority priority = BackgroundTask::Priority::kLow;
   };
 
   absl::Status MakeDraft(const CheckpointInfo& info, const std::vector<StateTensor>& state);
   absl::Status Advance(std::chrono::nanoseconds limit);
+  absl::Status AdvanceToTheEnd();
   // Completes the draft, names it, and removes old checkpoints: for rank 0.
   absl::Status Publish();
   // Forgets the checkpoint; after an error, with its draft.

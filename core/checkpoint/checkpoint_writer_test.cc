@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
@@ -48,9 +49,10 @@ class CheckpointWriterTest : public testing::TestWithParam<CheckpointFiles> {
   }
 
   using Body = std::function<absl::Status(RankState& own, CheckpointWriter& writer, int rank)>;
-  absl::Status OnRanks(const Body& body, SaveOptions options = {}) {
+  absl::Status OnRanks(const Body& body, SaveOptions options = {},
+                       const LaunchOptions& launch = {}) {
     options.files = GetParam();
-    return RunRanks(kRanks, {}, [&](RankHandle& handle) {
+    return RunRanks(kRanks, launch, [&](RankHandle& handle) {
       RankState own(handle.rank());
       CheckpointWriter writer(folder_, options, own.kernels, handle.comm());
       writer.Reserve(own.state, own.allocator);
@@ -129,6 +131,22 @@ TEST_P(CheckpointWriterTest, AdvanceNeverWaitsForTheDisk) {
       }});
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_FALSE(is_seen_early);
+  EXPECT_EQ(ValueOf(1), 1);
+}
+
+TEST_P(CheckpointWriterTest, RanksWaitForTheDiskLongerThanForEachOther) {
+  const absl::Status status = OnRanks(
+      [&](RankState& own, CheckpointWriter& writer, int) {
+        own.Fill(1);
+        return writer.Save(At(1), own.state);
+      },
+      {.sync =
+           [&](int64_t) {
+             std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+             return absl::OkStatus();
+           }},
+      {.timeout = absl::Seconds(1)});
+  EXPECT_EQ(status, absl::OkStatus());
   EXPECT_EQ(ValueOf(1), 1);
 }
 
