@@ -11,8 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "core/probe/probe_file.h"
@@ -470,6 +472,37 @@ TEST_F(RunSafetyTest, ALossThatJumpsStopsTheRunBeforeTheNextCheckpoint) {
   EXPECT_THAT(Fail(kSingle, jumps),
               AllOf(HasSubstr("the loss jumps to "), HasSubstr("guard.loss_jump = 2 times the "),
                     HasSubstr("--set probe.first_step=")));
+}
+
+// As the message says to do: in a copy of the directory from its newest checkpoint, and without one
+// from the first step. The schedule has the length of the whole run.
+TEST_F(RunSafetyTest, AStepThatStopsTheRunCanBeRepeatedToTheBit) {
+  for (const std::string every : {"0", "4"}) {
+    SCOPED_TRACE(every);
+    const std::vector<std::string> command = {
+        "--set", "train.steps=60",
+        "--set", "schedule={kind=\"cosine\",learning_rate=3,warmup_steps=20}",
+        "--set", "guard.loss_jump=2",
+        "--set", "checkpoint.every=" + every};
+    const std::string said = Fail(kSingle, command);
+    EXPECT_THAT(said, HasSubstr("the loss jumps to "));
+    const std::string losses = *ReadFile(Path("out/losses.csv"));
+    const std::string how = said.substr(said.find("repeat "));
+    std::vector<std::string> again = command;
+    for (const auto word : absl::StrSplit(how, ' ')) {
+      if (absl::StartsWith(word, "--set") || absl::StrContains(word, '=')) again.emplace_back(word);
+    }
+    EXPECT_EQ(absl::StrContains(how, "--resume"), every == "4");
+    fs::remove_all(Path("copy"));
+    if (every == "4") {
+      fs::copy(Path("out"), Path("copy"), fs::copy_options::recursive);
+      again.push_back("--resume");
+    }
+    again.insert(again.end(), {"--out", Path("copy")});
+    RunProcess(Options(kSingle, again)).IgnoreError();  // the loss jumps again, or it is too early
+    EXPECT_EQ(*ReadFile(Path("copy/losses.csv")), losses);
+    EXPECT_TRUE(fs::exists(Path("copy/probes")));
+  }
 }
 
 // Ranks that hold the same compare it, and find it so, on a mesh with replicas and without.

@@ -465,7 +465,7 @@ class Trainer {
   int64_t steps_here_ = 0;  // in this attempt
   RepeatGuard repeats_{run_.settings.guard, tools_};
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
-  LossWatch watch_{run_.settings};
+  LossWatch watch_{run_.settings, run_.checkpoints()};
   StragglerWatch stragglers_{run_.settings.guard};
   BestWatch best_{BestSettingsOf(run_.config)};
   std::optional<StepsOfPeaks> peaks_;  // of the leg; none before its first step

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/host_numbers.h"
 
 namespace lockstep {
@@ -25,15 +26,20 @@ std::string WhatIsNot(const StepResult& result) {
   return "the loss is finite, and the norm of the gradients is not";
 }
 
-// How a user sees what happened in a step: no checkpoint behind it has been saved.
-std::string HowToRepeat(int64_t step) {
-  return absl::StrCat(
-      "To see the step's tensors, repeat it in a copy of the run's directory: "
-      "--resume --set train.steps=",
-      step + 1, " --set probe.first_step=", step, " --set probe.steps=1 (docs/debugging.md)");
-}
-
 }  // namespace
+
+// No checkpoint behind the step has been saved. One in memory is not seen from a copy of the
+// directory, and a schedule whose length is not given has that of the run, which ends here.
+std::string LossWatch::HowToRepeat(int64_t step) const {
+  const auto found = ListCheckpoints(checkpoints_);
+  const bool has_checkpoint = found.ok() && !found->empty();
+  return absl::StrCat("To see the step's tensors, repeat ",
+                      has_checkpoint ? "it in a copy of the run's directory: --resume"
+                                     : "the run up to it, with another --out:",
+                      " --set train.steps=", step + 1,
+                      " --set schedule.total_steps=", settings_.schedule.total_steps,
+                      " --set probe.first_step=", step, " --set probe.steps=1 (docs/debugging.md)");
+}
 
 bool LossWatch::IsFinite(const StepResult& result) {
   return std::isfinite(result.loss) && std::isfinite(result.gradient_norm);

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/comm/communicator.h"
@@ -16,8 +18,9 @@ namespace lockstep {
 // which the last ones count. The first few losses of an attempt are compared with none.
 class LossWatch {
  public:
-  // The settings outlive it.
-  explicit LossWatch(const Settings& settings) : settings_(settings) {}
+  // The settings outlive it. `checkpoints`: the folder of the run's.
+  LossWatch(const Settings& settings, std::string checkpoints)
+      : settings_(settings), checkpoints_(std::move(checkpoints)) {}
 
   // Takes the result of step `step`, counted from 0, the same on all ranks. OutOfRange says why the
   // run should stop, and how a user can repeat the step. A step that was skipped is passed over.
@@ -38,7 +41,10 @@ class LossWatch {
   // Whether a finite loss jumps; if not, it joins the others.
   bool Jumps(double loss);
 
+  std::string HowToRepeat(int64_t step) const;
+
   const Settings& settings_;
+  const std::string checkpoints_;
   std::deque<double> losses_;  // the last ones, oldest first
 };
 

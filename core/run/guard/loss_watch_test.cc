@@ -13,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+constexpr char kNoFolder[] = "/nowhere/checkpoints";
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Settings WithFactor(double factor) {
@@ -25,22 +26,23 @@ bool IsStopped(LossWatch& watch, double loss) { return !watch.Take(6, {.loss = l
 
 TEST(LossWatchTest, AJumpIsSeenOnceThereIsAMean) {
   const Settings settings = WithFactor(2);
-  LossWatch watch(settings);
+  LossWatch watch(settings, kNoFolder);
   EXPECT_FALSE(IsStopped(watch, 1));
   EXPECT_FALSE(IsStopped(watch, 100));  // too early to say
-  LossWatch later(settings);
+  LossWatch later(settings, kNoFolder);
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(IsStopped(later, 3));
   EXPECT_EQ(later.mean(), 3);
   EXPECT_FALSE(IsStopped(later, 6));  // no more than twice the mean
   EXPECT_TRUE(IsStopped(later, 7.3));
   EXPECT_THAT(std::string(later.Take(6, {.loss = 7.3}).message()),  // has not moved the mean
               AllOf(HasSubstr("step 7: the loss jumps to 7.3, more than guard.loss_jump = 2 times"),
-                    HasSubstr("train.steps=7 --set probe.first_step=6")));
+                    HasSubstr("--out: --set train.steps=7 --set schedule.total_steps="),
+                    HasSubstr(" --set probe.first_step=6 --set probe.steps=1")));
 }
 
 TEST(LossWatchTest, TheMeanForgetsWhatIsLongAgo) {
   const Settings settings = WithFactor(2);
-  LossWatch watch(settings);
+  LossWatch watch(settings, kNoFolder);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(IsStopped(watch, 8));
   for (int i = 0; i < 16; ++i) EXPECT_FALSE(IsStopped(watch, 1));
   EXPECT_EQ(watch.mean(), 1);
@@ -49,14 +51,14 @@ TEST(LossWatchTest, TheMeanForgetsWhatIsLongAgo) {
 
 TEST(LossWatchTest, WithoutAFactorNothingJumps) {
   const Settings settings = WithFactor(0);
-  LossWatch watch(settings);
+  LossWatch watch(settings, kNoFolder);
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(IsStopped(watch, 1));
   EXPECT_FALSE(IsStopped(watch, 1e30));
 }
 
 TEST(LossWatchTest, ALossThatIsNotFiniteStopsUnlessItMayGoOn) {
   Settings settings = WithFactor(0);
-  LossWatch watch(settings);
+  LossWatch watch(settings, kNoFolder);
   EXPECT_THAT(std::string(watch.Take(2, {.loss = kNan}).message()),
               HasSubstr("step 3: the loss is nan"));
   EXPECT_THAT(std::string(watch.Take(2, {.loss = 1, .gradient_norm = kNan}).message()),
@@ -70,7 +72,7 @@ TEST(LossWatchTest, RanksThatHaveSeenNoLossGetThoseOfTheFirst) {
   for (const int count : {0, 3, 16}) {
     const Settings settings = WithFactor(2);
     const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) -> absl::Status {
-      LossWatch watch(settings);
+      LossWatch watch(settings, kNoFolder);
       for (int i = 0; i < count && handle.rank() == 0; ++i) EXPECT_FALSE(IsStopped(watch, 3));
       const absl::Status shared = watch.Share(handle.comm());
       for (int i = count; i < 4; ++i) EXPECT_FALSE(IsStopped(watch, 3));
