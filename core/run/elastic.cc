@@ -94,12 +94,18 @@ class ElasticRun {
                                      " times without a new checkpoint (checkpoint.every); the "
                                      "last time"));
       }
+      if (first_.stop->stopped_after()) {
+        return Annotate(reports.status(), "the run was told to stop, and --resume goes on");
+      }
       LS_RETURN_IF_ERROR(GoOn(reports.status()));
     }
   }
 
  private:
   absl::Status ReadPreferred() {
+    if (first_.next != nullptr && !source_.command_line.elastic_prefer.empty()) {
+      return InvalidArgument("--elastic_prefer: a run with legs keeps its meshes; leave it out");
+    }
     for (const auto text :
          absl::StrSplit(source_.command_line.elastic_prefer, ';', absl::SkipWhitespace())) {
       LS_ASSIGN_OR_RETURN(const Formation formation,
@@ -133,6 +139,7 @@ class ElasticRun {
     next->resume = !found.empty();
     next->directory->Tidy();
     current_ = std::move(next);
+    current_->stop->BeginAnew();
     LS_RETURN_IF_ERROR(BeginRestarts(first_.out, FormationOf(first_)));
     restart.formation = FormationOf(*current_);
     if (!found.empty()) {
@@ -145,8 +152,10 @@ class ElasticRun {
   }
 
   absl::StatusOr<std::shared_ptr<TrainingRun>> Choose(const absl::Status& cause) const {
-    const auto prepared = [this](const Formation& formation) -> std::shared_ptr<TrainingRun> {
+    absl::Status refused;  // the last formation that may not be trained
+    const auto prepared = [&](const Formation& formation) -> std::shared_ptr<TrainingRun> {
       absl::StatusOr<TrainingRun> run = Prepare(formation);
+      if (!run.ok()) refused = run.status();
       if (!run.ok() || WorldSize(*run) > ranks_) return nullptr;
       return std::make_shared<TrainingRun>(*std::move(run));
     };
@@ -158,8 +167,11 @@ class ElasticRun {
       chosen = prepared(FormationWith(mesh));
       return chosen != nullptr;
     });
-    if (chosen == nullptr) return cause;
-    return chosen;
+    if (chosen != nullptr) return chosen;
+    std::string why = absl::StrCat("with the ", ranks_, ranks_ == 1 ? " rank" : " ranks",
+                                   " left no mesh goes on");
+    if (!refused.ok()) absl::StrAppend(&why, " (", FirstLine(refused.message()), ")");
+    return Annotate(cause, why);
   }
 
   // The strategy of the run on another mesh.

@@ -11,6 +11,11 @@ bool StopRequest::MayBegin(int64_t step) {
   return true;
 }
 
+void StopRequest::BeginAnew() {
+  const std::lock_guard lock(mutex_);
+  begun_ = 0;
+}
+
 std::optional<int64_t> StopRequest::Stop() {
   const std::lock_guard lock(mutex_);
   if (begun_ == 0) return std::nullopt;
