@@ -24,6 +24,7 @@
 #include "core/run/guard/non_finite_search.h"
 #include "core/run/guard/repeat_guard.h"
 #include "core/run/guard/replica_guard.h"
+#include "core/run/guard/sound_state.h"
 #include "core/run/guard/straggler_watch.h"
 #include "core/run/leg/batches.h"
 #include "core/run/leg/mesh_change.h"
@@ -119,6 +120,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(MakeBase());
       if (run_.resume) {
         LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
+        sound_.Resumed(resumed.checked_steps);
         LS_RETURN_IF_ERROR(
             best_.Resume(run_.out + "/metrics.jsonl", resumed.steps, here_->ranks()));
       }
@@ -132,7 +134,10 @@ class Trainer {
     LS_RETURN_IF_ERROR(
         AgreeOnFirst(is_first() ? BeginDirectory(resumed) : absl::OkStatus(), tools_.world));
     run_.directory->Agreed();
-    if (!run_.resume && is_first_here()) RemoveInMemoryFolder(run_.out);  // an earlier run's
+    if (is_first_here()) {
+      if (!run_.resume) RemoveInMemoryFolder(run_.out);                        // an earlier run's
+      for (const std::string& copy : resumed.passed_copies) RemoveTree(copy);  // nobody wants them
+    }
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step, resumed));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
       report_.validation_at_start = Validate(*leg_, rank(), strategy());
@@ -196,6 +201,7 @@ class Trainer {
         if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
         LS_RETURN_IF_ERROR(saver_.Advance(step));
         LS_RETURN_IF_ERROR(guard_.AfterSteps(step + 1, strategy().State(), here_->ranks()));
+        sound_.Checked(step + 1);
         LS_RETURN_IF_ERROR(AfterStep(step));
       }
       steps_here_ += 1;
@@ -216,20 +222,27 @@ class Trainer {
 
   absl::Status StopAfter(int64_t step) {
     if (steps_here_ == 0 || here_ == nullptr) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(CompareReplicas(step));
     return saver_.SaveAndWait(step);
+  }
+
+  // Before anything is saved with `steps` steps behind it.
+  absl::Status CompareReplicas(int64_t steps) {
+    return guard_.BeforeSaving(steps, strategy().State(), here_->ranks());
   }
 
   // Goes over to another leg after `steps` steps: moves the state to its layout.
   absl::Status ChangeTo(const TrainingRun& next, int64_t steps) {
-    const int64_t start = NowNanos();
     MeshChange change = {.steps = steps, .from = FormationOf(*leg_), .to = FormationOf(next)};
+    if (here_ != nullptr) LS_RETURN_IF_ERROR(saver_.Leave(steps));  // waits for the disk
+    const int64_t start = NowNanos();
     std::vector<HeldState> held;
     if (here_ != nullptr) {
-      LS_RETURN_IF_ERROR(saver_.Leave(steps));
       copies_.Leave();
       held.push_back(strategy().State());
     }
     repeats_.Forget();
+    guard_.Forget();
     here_.reset();
     leg_ = &next;
     BeginReport();
@@ -246,6 +259,7 @@ class Trainer {
     }
     // Ranks that were idle know of no checkpoint and of no loss.
     LS_RETURN_IF_ERROR(saver_.Share());
+    LS_RETURN_IF_ERROR(sound_.Share(tools_.world));
     LS_RETURN_IF_ERROR(watch_.Share(tools_.world));
     LS_RETURN_IF_ERROR(best_.Share(tools_.world));
     change.planned_bytes = bytes.planned;
@@ -332,6 +346,7 @@ class Trainer {
                         ReadLossCurve(run_.out + "/losses.csv"));
     if (!losses.empty()) report_.losses.push_back(losses.back().loss);
     LS_RETURN_IF_ERROR(ValidateAfter(steps - 1));
+    LS_RETURN_IF_ERROR(CompareReplicas(steps));
     return saver_.SaveAndWait(steps);
   }
 
@@ -441,12 +456,16 @@ class Trainer {
     if (last || IsDue(step, run_.settings.validation.every)) {
       LS_RETURN_IF_ERROR(ValidateAfter(step));
       const bool is_best = best_.Take(report_.validation.loss);
-      if (is_best && best_.keeps_best()) LS_RETURN_IF_ERROR(saver_.SaveBest(step + 1));
+      if (is_best && best_.keeps_best()) {
+        LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
+        LS_RETURN_IF_ERROR(saver_.SaveBest(step + 1));
+      }
       last = last || best_.ends_run();
     }
+    const bool is_due = IsDue(step, run_.settings.checkpoint.every);
+    if (last || is_due || copies_.IsDue(step + 1)) LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
     if (last) return saver_.SaveAndWait(step + 1);
     LS_RETURN_IF_ERROR(copies_.AfterSteps(step + 1));
-    const bool is_due = IsDue(step, run_.settings.checkpoint.every);
     if (!is_due) return absl::OkStatus();
     LS_RETURN_IF_ERROR(saver_.Save(step + 1));
     Visit(RunPlace::Where::kCheckpoint, step);
@@ -463,14 +482,17 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
-  RepeatGuard repeats_{run_.settings.guard, tools_};
-  ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
+  SoundState sound_{run_.settings.guard.every, [this](int64_t sound_steps) {
+                      SetAsideBehind(run_, sound_steps, tools_.world.rank());
+                    }};
+  RepeatGuard repeats_{run_.settings.guard, tools_, sound_};
+  ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels, sound_};
   LossWatch watch_{run_.settings, run_.checkpoints()};
   StragglerWatch stragglers_{run_.settings.guard};
   BestWatch best_{BestSettingsOf(run_.config)};
   std::optional<StepsOfPeaks> peaks_;  // of the leg; none before its first step
-  CheckpointSaver saver_{run_, tools_, base_, guard_};
-  InMemorySaver copies_{run_, tools_, base_};
+  CheckpointSaver saver_{run_, tools_, base_, sound_};
+  InMemorySaver copies_{run_, tools_, base_, sound_};
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,19 +19,24 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
+#include "core/run/stop/stop_request.h"
 #include "core/run/trainer.h"
+#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/presets.h"
 #include "strategies/single/single.h"
+#include "strategies/testing/flipping.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/testing/wrapped_strategy.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Where = RunPlace::Where;
 
 // A strategy whose state a test can reach.
@@ -93,27 +99,47 @@ class ElasticTest : public ::testing::Test {
     return line;
   }
 
+  absl::StatusOr<TrainingRun> Prepare(const CommandLine& line, const StrategyDefinition& strategy,
+                                      Losses& losses) {
+    LS_ASSIGN_OR_RETURN(TrainingRun run,
+                        PrepareRun(line, strategy, MakeModel, {}, LegStrategies()));
+    stop_ = run.stop;
+    if (distort_) run.strategy = distort_(run.strategy);
+    run.strategy = Wrapped(run.strategy, [this](std::unique_ptr<Strategy> made, Rank& rank) {
+      return std::make_unique<Reachable>(std::move(made), rank, reached_);
+    });
+    run.visit = [&losses, this](const RunPlace& place) {
+      if (also_at_) also_at_(place);
+      losses.Visit(place);
+    };
+    return run;
+  }
+
   absl::StatusOr<EndedRun> Train(const std::string& strategy, const CommandLine& line,
                                  Losses& losses) {
+    const StrategyDefinition preset = Preset(strategy);
+    LS_ASSIGN_OR_RETURN(TrainingRun run, Prepare(line, preset, losses));
+    const ModelFactory make_model = MakeModel;
+    const std::vector<StrategyDefinition> presets = LegStrategies();
+    return TrainElastic(std::move(run), {.command_line = line,
+                                         .strategy = preset,
+                                         .make_model = make_model,
+                                         .strategies = presets});
+  }
+
+  // Without starting lost ranks again.
+  absl::StatusOr<std::vector<RankReport>> TrainOnce(const std::string& strategy, CommandLine line,
+                                                    Losses& losses) {
+    line.elastic = false;
+    LS_ASSIGN_OR_RETURN(const TrainingRun run, Prepare(line, Preset(strategy), losses));
+    return TrainRanks(run);
+  }
+
+  static StrategyDefinition Preset(const std::string& name) {
     for (const StrategyDefinition& preset : LegStrategies()) {
-      if (preset.name != strategy) continue;
-      LS_ASSIGN_OR_RETURN(TrainingRun run,
-                          PrepareRun(line, preset, MakeModel, {}, LegStrategies()));
-      run.strategy = Wrapped(run.strategy, [this](std::unique_ptr<Strategy> made, Rank& rank) {
-        return std::make_unique<Reachable>(std::move(made), rank, reached_);
-      });
-      run.visit = [&losses, this](const RunPlace& place) {
-        if (also_at_) also_at_(place);
-        losses.Visit(place);
-      };
-      const ModelFactory make_model = MakeModel;
-      const std::vector<StrategyDefinition> presets = LegStrategies();
-      return TrainElastic(std::move(run), {.command_line = line,
-                                           .strategy = preset,
-                                           .make_model = make_model,
-                                           .strategies = presets});
+      if (preset.name == name) return preset;
     }
-    return absl::NotFoundError(strategy);
+    LOG(FATAL) << name;
   }
 
   std::string LossesOf(const std::string& out) { return ReadFile(out + "/losses.csv").value(); }
@@ -127,7 +153,10 @@ class ElasticTest : public ::testing::Test {
   }
 
   const std::string folder_ = ::testing::TempDir() + "/elastic";
-  PlaceVisitor also_at_;  // told where ranks are
+  PlaceVisitor also_at_;               // told where ranks are
+  std::shared_ptr<StopRequest> stop_;  // of the run
+  // What the processors do to the strategy; null: what they should.
+  std::function<StrategyDefinition(const StrategyDefinition&)> distort_;
   const std::shared_ptr<Strategy*[]> reached_ = std::make_shared<Strategy*[]>(4);  // by rank
 };
 
@@ -227,6 +256,30 @@ TEST_F(ElasticTest, PassesADamagedCopyOver) {
   ExpectCurveOfSingle(*ended);
 }
 
+// All that the run has is in memory, and the user's mistake does not take it away.
+TEST_F(ElasticTest, ACopyStaysWhereTheRunCannotGoOnAsItIsTold) {
+  const Assignments in_memory = {"mesh.dp=2", "checkpoint.every=0", "checkpoint.in_memory_every=1"};
+  Losses losses({{.rank = 0, .step = 2, .where = Where::kStepBegin},
+                 {.rank = 1, .step = 2, .where = Where::kStepBegin}});
+  // Both ranks of a run that is not elastic, which ends.
+  ASSERT_FALSE(TrainOnce("ddp", Line(in_memory), losses).ok());
+  const std::string copy = ListCheckpoints(InMemoryFolder(folder_ + "/out")).value().back().path;
+  CommandLine again = Line(With(in_memory, {"train.seed=9"}));
+  again.resume = true;
+  Losses none({});
+  EXPECT_THAT(std::string(TrainOnce("ddp", again, none).status().message()),
+              AllOf(HasSubstr(copy), HasSubstr("train.seed"), Not(HasSubstr("sound"))));
+  ASSERT_TRUE(PathExists(copy));
+  again.assignments = Line(With(in_memory, {"train.steps=1"})).assignments;
+  EXPECT_THAT(std::string(TrainOnce("ddp", again, none).status().message()),
+              AllOf(HasSubstr("raise train.steps"), Not(HasSubstr("sound"))));
+  ASSERT_TRUE(PathExists(copy));
+  again.assignments = Line(in_memory).assignments;
+  const auto ended = TrainOnce("ddp", again, none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ((*ended)[0].steps, 2);
+}
+
 TEST_F(ElasticTest, DamageOfStateThatNoOtherRankHoldsIsSeenBesideItsCopy) {
   std::atomic<bool> has_flipped = false;
   also_at_ = [&](const RunPlace& place) {
@@ -250,6 +303,109 @@ TEST_F(ElasticTest, DamageOfStateThatNoOtherRankHoldsIsSeenBesideItsCopy) {
   ExpectCurveOfSingle(*ended);
 }
 
+// Checkpoints between two checks have the wrong bits, with checksums that are right.
+TEST_F(ElasticTest, AProcessorThatGoesWrongCostsTheStepsSinceTheCheckBefore) {
+  const Flip flip = {.target = Flip::Target::kGradient,
+                     .rank = 3,  // none of those that go on
+                     .step = 2,
+                     .bit = 20,
+                     .time = -1,
+                     .steps = Flip::kForGood};
+  distort_ = [&](const StrategyDefinition& strategy) { return WithFlip(strategy, flip, 1); };
+  Losses none({});
+  const auto ended = Train(
+      "ddp",
+      Line({"mesh.dp=4", "checkpoint.write=step", "checkpoint.keep=1",
+            "checkpoint.in_memory_every=1", "guard.every=2", "guard.repeat_on=\"other_rank\""}),
+      none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_THAT(restarts[0].cause, HasSubstr("step 4: wrong bits"));
+  EXPECT_EQ(restarts[0].steps, 2);  // though there was a checkpoint of 3, and a copy in memory
+  EXPECT_TRUE(PathExists(folder_ + "/out/checkpoints/step-00000003.safetensors.suspect"));
+  ExpectCurveOfSingle(*ended);
+}
+
+// The rank is wrong from the second step on, of both attempts that come before the first check. The
+// second one goes on from a checkpoint that nothing vouches for.
+TEST_F(ElasticTest, ACheckpointOfAnEarlierAttemptIsAsSuspectAsTheStepsBehindIt) {
+  const Flip flip = {.target = Flip::Target::kGradient,
+                     .rank = 1,
+                     .step = 1,
+                     .bit = 20,
+                     .time = -1,
+                     .steps = Flip::kForGood};
+  distort_ = [&](const StrategyDefinition& strategy) {
+    const StrategyDefinition wrong = WithFlip(strategy, flip, 1);
+    StrategyDefinition either = strategy;
+    either.make = [this, wrong, strategy](StrategyInputs inputs) {
+      const bool is_wrong = ReadRestarts(folder_ + "/out").value().empty();
+      return (is_wrong ? wrong : strategy).make(std::move(inputs));
+    };
+    return either;
+  };
+  Losses losses({{.rank = 0, .step = 2, .where = Where::kStepBegin}});
+  const auto ended = Train("ddp",
+                           Line({"mesh.dp=4", "checkpoint.write=step", "checkpoint.keep=4",
+                                 "guard.every=3", "guard.repeat_on=\"other_rank\""}),
+                           losses);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 2u);
+  EXPECT_EQ(restarts[0].steps, 2);
+  EXPECT_THAT(restarts[1].cause, HasSubstr("step 3: wrong bits"));
+  EXPECT_EQ(restarts[1].steps, 0);
+  ExpectCurveOfSingle(*ended);
+}
+
+// The first rank writes the copy.
+TEST_F(ElasticTest, AReplicaThatHasPartedIsNotCopiedIntoMemory) {
+  std::atomic<bool> has_flipped = false;
+  also_at_ = [&](const RunPlace& place) {
+    if (place.rank != 0 || place.step != 2 || place.where != Where::kStepBegin) return;
+    if (!has_flipped.exchange(true)) reached_[0]->State()[0].tensor.raw()[0] ^= std::byte{1};
+  };
+  Losses none({});
+  const auto ended = Train(
+      "ddp",
+      Line({"mesh.dp=4", "checkpoint.every=0", "checkpoint.in_memory_every=1", "guard.every=100"}),
+      none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_THAT(restarts[0].cause, HasSubstr("step 3: wrong bits"));
+  EXPECT_EQ(restarts[0].steps, 2);
+  EXPECT_EQ(restarts[0].state, "memory");
+  ExpectCurveOfSingle(*ended);
+}
+
+TEST_F(ElasticTest, AStopEndsTheStepThatRanksAreAtNow) {
+  Losses losses({{.rank = 1, .step = 3, .where = Where::kStepBegin}});
+  also_at_ = [&](const RunPlace& place) {
+    if (place.step == 1 && place.where == Where::kStepBegin && losses.all_have_come())
+      stop_->Stop();
+  };
+  const auto ended = Train("ddp", Line({"mesh.dp=2", "checkpoint.every=0"}), losses);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->reports[0].steps_behind, 2);
+}
+
+// Ranks that were idle in the leg before have compared nothing.
+TEST_F(ElasticTest, AStopInTheLastStepOfALegIsSavedByTheRanksOfTheNext) {
+  also_at_ = [&](const RunPlace& place) {
+    if (place.step == 1 && place.where == Where::kStepBegin) stop_->Stop();
+  };
+  Losses none({});
+  const auto ended = Train("mesh",
+                           Line({"train.legs=[\"2: ddp dp=2\", \"2: ddp dp=4\"]", "guard.every=2",
+                                 "checkpoint.every=0"}),
+                           none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->reports[0].steps_behind, 2);
+  EXPECT_EQ(ListCheckpoints(folder_ + "/out/checkpoints").value().back().step, 2);
+}
+
 TEST_F(ElasticTest, ARestartIsWrittenDownWhenTheNextStepComes) {
   Losses losses({{.rank = 1, .step = 1, .where = Where::kStepBegin}});
   std::atomic<int> rows_at_last_step = -1;
@@ -261,6 +417,20 @@ TEST_F(ElasticTest, ARestartIsWrittenDownWhenTheNextStepComes) {
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(rows_at_last_step, 1);
   EXPECT_TRUE(ReadRestarts(folder_ + "/out").value()[0].went_on());
+}
+
+TEST_F(ElasticTest, SaysWhyNoMeshGoesOn) {
+  Losses losses({{.rank = 1, .step = 1, .where = Where::kStepBegin}});
+  const auto ended =
+      Train("ddp", Line({"mesh.dp=2", "guard.every=1", "guard.repeat_on=\"other_rank\""}), losses);
+  EXPECT_THAT(std::string(ended.status().message()),
+              AllOf(HasSubstr("rank 1 is lost"), HasSubstr("with the 1 rank left no mesh goes on"),
+                    HasSubstr("guard.repeat_on")));
+  CommandLine line = Line({"train.legs=[\"2: ddp dp=2\", \"2: ddp dp=4\"]"});
+  line.elastic_prefer = "ddp dp=1";
+  Losses none({});
+  EXPECT_THAT(std::string(Train("mesh", line, none).status().message()),
+              HasSubstr("a run with legs keeps its meshes"));
 }
 
 TEST_F(ElasticTest, TheLastRankEndsTheRun) {

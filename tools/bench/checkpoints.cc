@@ -18,12 +18,13 @@
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "strategies/fsdp/fsdp.h"
+#include "strategies/single/single.h"
 #include "tools/bench/training_run.h"
 
 ABSL_FLAG(int, rounds, 3, "measurements of each, of which the fastest counts");
 ABSL_FLAG(int, steps, 10, "steps of each measurement, after two that warm up");
-ABSL_FLAG(std::vector<std::string>, workloads, (std::vector<std::string>{"gpt", "gpt_wide"}),
-          "a row for each");
+ABSL_FLAG(std::vector<std::string>, workloads,
+          (std::vector<std::string>{"gpt", "gpt_threads", "gpt_wide"}), "a row for each");
 
 namespace lockstep {
 namespace {
@@ -55,6 +56,8 @@ double CopySeconds(int threads, int64_t bytes) {
 struct Case {
   std::string name;  // that --workloads has for it
   TrainingWorkload workload;
+  std::string how;  // it is trained
+  Contender contender;
   int every = 1;  // steps
 };
 
@@ -67,10 +70,8 @@ TrainingWorkload WideGptOfTheExperiment() {
 }
 
 absl::Status MeasureCase(const Case& measured) {
-  constexpr int kRanks = 2;
   const TrainingWorkload& workload = measured.workload;
-  const Contender common = {.strategy = FsdpStrategy(), .ranks = kRanks, .threads = 1};
-  std::vector<Contender> contenders(2, common);
+  std::vector<Contender> contenders(2, measured.contender);
   contenders[0].assignments = {"checkpoint.keep=0"};
   contenders[1].assignments = {"checkpoint.keep=1",
                                absl::StrCat("checkpoint.every=", measured.every)};
@@ -81,9 +82,9 @@ absl::Status MeasureCase(const Case& measured) {
   const CheckpointCosts& costs = with.checkpoints;
   const double count = static_cast<double>(std::max<int64_t>(1, costs.checkpoints));
   const double held = static_cast<double>(costs.held_nanos) * 1e-9 / count;
-  const double copy = CopySeconds(kRanks, costs.bytes);
-  std::printf("%-36s %10s %10s %10s %8.2f %6d %8.2f %10s %10s %8.2f\n", workload.name.c_str(),
-              FormatBytes(costs.bytes).c_str(), FormatDuration(held).c_str(),
+  const double copy = CopySeconds(measured.contender.ranks, costs.bytes);
+  std::printf("%-36s %-28s %10s %10s %10s %8.2f %6d %8.2f %10s %10s %8.2f\n", workload.name.c_str(),
+              measured.how.c_str(), FormatBytes(costs.bytes).c_str(), FormatDuration(held).c_str(),
               FormatDuration(copy).c_str(), held / copy, measured.every,
               static_cast<double>(costs.written_nanos) * 1e-9 / with.run_seconds,
               FormatDuration(without.mean_step_seconds).c_str(),
@@ -94,17 +95,21 @@ absl::Status MeasureCase(const Case& measured) {
 }
 
 absl::StatusOr<int> RunBenchmark() {
-  const std::vector<Case> all = {{"gpt", GptWorkload(), 1},
-                                 {"gpt_wide", WideGptOfTheExperiment(), 3}};
+  const Contender two_ranks = {.strategy = FsdpStrategy(), .ranks = 2, .threads = 1};
+  const Contender two_threads = {.strategy = SingleStrategy(), .ranks = 1, .threads = 2};
+  const char* const ranks = "fsdp, two ranks of a thread";
+  const std::vector<Case> all = {
+      {"gpt", GptWorkload(), ranks, two_ranks, 1},
+      {"gpt_threads", GptWorkload(), "single, two threads", two_threads, 1},
+      {"gpt_wide", WideGptOfTheExperiment(), ranks, two_ranks, 3}};
   std::vector<Case> wanted;
   for (const std::string& name : absl::GetFlag(FLAGS_workloads)) {
     LS_ASSIGN_OR_RETURN(
         wanted.emplace_back(),
         FindNamed("workload", name, all, [](const Case& measured) { return measured.name; }));
   }
-  std::printf("%-36s %10s %10s %10s %8s %6s %8s %10s %10s %8s\n", "fsdp, two ranks of one thread",
-              "a rank", "held up", "memcpy", "ratio", "every", "of time", "step", "writing",
-              "ratio");
+  std::printf("%-36s %-28s %10s %10s %10s %8s %6s %8s %10s %10s %8s\n", "", "", "a rank", "held up",
+              "memcpy", "ratio", "every", "of time", "step", "writing", "ratio");
   for (const Case& measured : wanted) LS_RETURN_IF_ERROR(MeasureCase(measured));
   return 0;
 }

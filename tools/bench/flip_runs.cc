@@ -111,7 +111,7 @@ FlipOutcome Train(const std::string& folder, const FlipRun& wanted) {
   run->visit = wanted.visit;
   if (wanted.calls != nullptr) run->devices = WithWatchedCalls(run->devices, wanted.calls);
   const auto reports = TrainRanks(*run);
-  RemoveInMemoryFolder(command_line.out);  // a run that was stopped would go on from it
+  if (wanted.after == AfterRun::kRemoveCopies) RemoveInMemoryFolder(command_line.out);
   if (!reports.ok()) return {.status = reports.status()};
   return {.status = absl::OkStatus(),
           .losses = (*reports)[0].losses,

@@ -52,18 +52,24 @@ struct FlipOutcome {
   bool SameAs(const FlipOutcome& other) const;
 };
 
+enum class AfterRun {
+  kRemoveCopies,  // in memory, from which a run that was stopped would go on
+  kLeaveCopies,
+};
+
 struct FlipRun {
   StrategyDefinition strategy;
   std::vector<std::string> assignments;        // over the workload: the mesh and all else
   std::shared_ptr<CallFlips> calls = nullptr;  // told of calls; null: nobody is
   std::string out = "out";                     // in the folder; what it holds is removed
   bool resume = false;                         // goes on with what `out` holds instead
-  PlaceVisitor visit = nullptr;                // told where ranks are; null: nobody is
+  AfterRun after = AfterRun::kRemoveCopies;
+  PlaceVisitor visit = nullptr;  // told where ranks are; null: nobody is
 };
 
 // Writes the runs' workload into `folder`.
 absl::Status PrepareFlipRuns(const std::string& folder);
-// Trains in `folder`. Leaves no copies in memory.
+// Trains in `folder`.
 FlipOutcome Train(const std::string& folder, const FlipRun& run);
 // Trains a layout where nothing flips, and counts its tensors.
 FlipOutcome TrainUndisturbed(const std::string& folder, const FlipLayout& layout);

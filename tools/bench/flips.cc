@@ -14,6 +14,7 @@
 #include "strategies/testing/flipping.h"
 #include "strategies/testing/flipping_calls.h"
 #include "tools/bench/flip_runs.h"
+#include "tools/bench/rank_states.h"
 
 namespace lockstep {
 namespace {
@@ -98,8 +99,12 @@ class FlippedRuns {
 
   // Trains the layout undisturbed, and counts what passes by.
   absl::Status Prepare(const FlipLayout& layout) {
-    undisturbed_.push_back(TrainUndisturbed(options_.folder, layout));
+    LS_RETURN_IF_ERROR(TrainUndisturbed(options_.folder, layout).status);
+    const auto states = std::make_shared<RankStates>();
+    undisturbed_.push_back(Train(options_.folder, {.strategy = Telling(layout.strategy, states),
+                                                   .assignments = Assignments(layout, false)}));
     LS_RETURN_IF_ERROR(undisturbed_.back().status);
+    held_.push_back(states->bytes);
     const std::string index = absl::StrCat(undisturbed_.size() - 1);
     longer_.push_back(Train(options_.folder, {.strategy = layout.strategy,
                                               .assignments = Resumable(layout, kStepsOfResumed),
@@ -138,13 +143,16 @@ class FlippedRuns {
       tensors = layouts_[at].TensorsOf(chosen.target, flip.rank);
     } while (tensors == 0);
     const FlipLayout& layout = layouts_[at];
+    const auto states = std::make_shared<RankStates>();
     const auto train = [&](bool is_watched) {
       const auto calls = std::make_shared<CallFlips>(kFlipRanks);
-      return Train(options_.folder, {.strategy = WithFlip(layout.strategy, flip, tensors, calls),
+      const StrategyDefinition flipped = WithFlip(layout.strategy, flip, tensors, calls);
+      return Train(options_.folder, {.strategy = is_watched ? flipped : Telling(flipped, states),
                                      .assignments = Assignments(layout, is_watched),
                                      .calls = calls});
     };
-    const bool changed = !train(/*is_watched=*/false).SameAs(undisturbed_[at]);
+    const FlipOutcome unwatched = train(/*is_watched=*/false);
+    const bool changed = !unwatched.SameAs(undisturbed_[at]) || states->bytes != held_[at];
     const FlipOutcome watched = train(/*is_watched=*/true);
     FlipCounts& counts = CountsOf(counts_, chosen.kind);
     const int64_t failures = counts.failures();
@@ -170,8 +178,12 @@ class FlippedRuns {
     counts.flips += 1;
     counts.changed += changed ? 1 : 0;
     counts.seen += seen ? 1 : 0;
-    counts.healed += changed && is_healed ? 1 : 0;
-    counts.missed += changed && !seen && !is_healed ? 1 : 0;
+    // What ranks receive again where they repeat a step, they overwrite.
+    const bool healed = is_message && is_healed;
+    counts.healed += changed && healed ? 1 : 0;
+    counts.missed += changed && !seen && !healed ? 1 : 0;
+    // Whatever else ends the run, such as a check of another step.
+    counts.false_alarms += !changed && !seen && !watched.ok() ? 1 : 0;
     if (!seen) return;
     // A message is no rank's work: it may have been wrong before, on or behind its way.
     counts.TakeNames(message, flip.rank, has_copies && !is_message);
@@ -218,6 +230,8 @@ class FlippedRuns {
   std::mt19937_64 random_;
   const std::vector<FlipLayout> layouts_ = FlipLayouts();
   std::vector<FlipOutcome> undisturbed_, longer_;  // by layout
+  // What ranks hold at the end of the first, likewise.
+  std::vector<decltype(RankStates::bytes)> held_;
   FlipsByKind counts_;
 };
 
@@ -233,6 +247,8 @@ FlipCounts& FlipCounts::operator+=(const FlipCounts& other) {
   named += other.named;
   misnamed += other.misnamed;
   unnamed += other.unnamed;
+  gone_on += other.gone_on;
+  strayed += other.strayed;
   quiet_runs += other.quiet_runs;
   false_alarms += other.false_alarms;
   return *this;
@@ -262,8 +278,10 @@ std::string ToString(const FlipCounts& counts) {
                       counts.seen, " were seen in time, ", counts.healed,
                       " undone by its repetition, ", counts.missed, " missed; ", counts.named,
                       " with the right rank named, ", counts.misnamed, " with a wrong one, ",
-                      counts.unnamed, " with none where three copies exist; ", counts.false_alarms,
-                      " false alarms; ", counts.quiet_runs, " of the runs were without a flip");
+                      counts.unnamed, " with none where three copies exist; ",
+                      counts.gone_on + counts.strayed, " went on, ", counts.strayed,
+                      " of them to other bits; ", counts.false_alarms, " false alarms; ",
+                      counts.quiet_runs, " of the runs were without a flip");
 }
 
 absl::StatusOr<FlipsByKind> CountFlips(const FlipOptions& options, const std::string& repeat_on) {

@@ -13,21 +13,27 @@ namespace lockstep {
 // What became of bits that flipped in runs that look for wrong bits.
 struct FlipCounts {
   int64_t flips = 0;
-  int64_t changed = 0;     // those that changed the run's result, where nothing watched
-  int64_t seen = 0;        // those that stopped the run in time: in the step that had to see them
-  int64_t healed = 0;      // changed, but not where the guard repeated the step; not seen
-  int64_t missed = 0;      // changed, and not seen in time: none is right
-  int64_t named = 0;       // seen, and the rank named, alone
-  int64_t misnamed = 0;    // seen, and another rank named alone: none is right
-  int64_t unnamed = 0;     // seen where three copies of the work exist, and no rank named: no, too
-  int64_t quiet_runs = 0;  // runs in which nothing flipped
+  int64_t changed = 0;   // those that changed the run, where nothing watched: a loss, or any bit
+                         // that a rank held at its end
+  int64_t seen = 0;      // those that stopped the run in time: in the step that had to see them
+  int64_t healed = 0;    // changed, but not where the guard repeated the step; not seen
+  int64_t missed = 0;    // changed, and not seen in time: none is right
+  int64_t named = 0;     // seen, and the rank named, alone
+  int64_t misnamed = 0;  // seen, and another rank named alone: none is right
+  int64_t unnamed = 0;   // seen where three copies of the work exist, and no rank named: no, too
+  // Seen by a check, after which the run went on to the bits of an undisturbed one; and to others,
+  // of which none is right.
+  int64_t gone_on = 0, strayed = 0;
+  int64_t quiet_runs = 0;               // runs in which nothing flipped
   int64_t false_alarms = 0;             // reports of what did not happen: none is right
   std::vector<std::string> wrong = {};  // what counts as a failure, a line each
 
   FlipCounts& operator+=(const FlipCounts& other);
   // Takes note of whom the message of a seen flip names, where `rank` was wrong.
   void TakeNames(const std::string& message, int rank, bool must_be_named);
-  int64_t failures() const { return missed + misnamed + unnamed + false_alarms; }
+  // Takes note of whether a run that was stopped has gone on as it must.
+  void TakeRestart(bool is_right) { (is_right ? gone_on : strayed) += 1; }
+  int64_t failures() const { return missed + misnamed + unnamed + strayed + false_alarms; }
 };
 
 // "1000 flips: ...", for people.

@@ -11,13 +11,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/run/leg/run_place.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/testing/flipping.h"
 #include "strategies/testing/flipping_calls.h"
-#include "strategies/testing/wrapped_strategy.h"
 #include "tools/bench/flip_runs.h"
+#include "tools/bench/rank_states.h"
 
 namespace lockstep {
 namespace {
@@ -37,45 +38,6 @@ constexpr std::array<Flip::Target, 3> kComputed = {Flip::Target::kPass, Flip::Ta
                                                    Flip::Target::kState};
 // When the state of a replica flips: before a step, or after its update.
 constexpr std::array<Flip::Target, 2> kHeld = {Flip::Target::kRestingState, Flip::Target::kState};
-
-// What a run's ranks hold, by rank. An entry is touched by its rank's own thread alone, while the
-// run goes on.
-struct RankStates {
-  std::array<Strategy*, kFlipRanks> strategies = {};
-  std::array<std::string, kFlipRanks> bytes;  // of the state after the last step
-
-  bool are_same() const { return bytes[0] == bytes[1] && bytes[0] == bytes[2]; }
-};
-
-// Tells RankStates of a rank. For runs in which no rank takes another's role.
-class ToldState final : public WrappedStrategy {
- public:
-  ToldState(std::unique_ptr<Strategy> strategy, int rank, std::shared_ptr<RankStates> states)
-      : WrappedStrategy(std::move(strategy)), rank_(static_cast<size_t>(rank)), states_(states) {
-    states_->strategies[rank_] = this;
-  }
-
-  StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    const StepResult result = WrappedStrategy::TrainStep(step, batches);
-    std::string& bytes = states_->bytes[rank_];
-    bytes.clear();
-    for (const StateTensor& part : State()) {
-      bytes.append(reinterpret_cast<const char*>(part.tensor.raw()),
-                   static_cast<size_t>(part.tensor.bytes()));
-    }
-    return result;
-  }
-
- private:
-  const size_t rank_;
-  const std::shared_ptr<RankStates> states_;
-};
-
-StrategyDefinition Telling(StrategyDefinition strategy, const std::shared_ptr<RankStates>& states) {
-  return Wrapped(std::move(strategy), [states](std::unique_ptr<Strategy> made, Rank& rank) {
-    return std::make_unique<ToldState>(std::move(made), rank.rank, states);
-  });
-}
 
 class LastinglyFlippedRuns {
  public:
@@ -119,9 +81,11 @@ class LastinglyFlippedRuns {
     const char* kind = "";
     const FlipLayout* layout = nullptr;
     Assignments guard;           // assignments of a run that watches
+    Assignments saves = {};      // and what it saves meanwhile
     std::string place;           // of the flip, for people
     int rank = 0;                // that the flip is on
-    int64_t steps = 0;           // trained when the flip must be seen
+    int64_t begin = 0;           // steps behind the run when bits are wrong first
+    int64_t steps = 0;           // and when that must be seen at last
     bool is_not_finite = false;  // a loss or gradient is infinite or NaN by then
     bool must_be_seen = false;
     bool must_be_named = false;
@@ -146,15 +110,32 @@ class LastinglyFlippedRuns {
             absl::StrCat("guard.repeat_on=\"", repeat_on, "\"")};
   }
 
+  // Checkpoints and copies in memory that may come between two checks, and have what is wrong.
+  Assignments AnySaves() {
+    if (Below(3) == 0) return {};
+    Assignments saves = {absl::StrCat("checkpoint.every=", 1 + Below(kShortest)),
+                         absl::StrCat("checkpoint.keep=", kLongest), "checkpoint.write=step"};
+    if (Below(2) == 0) {
+      saves.push_back(absl::StrCat("checkpoint.in_memory_every=", 1 + Below(kShortest)));
+    }
+    return saves;
+  }
+
   // Trains so many steps of a layout.
   FlipOutcome TrainSteps(const FlipLayout& layout, StrategyDefinition strategy, int64_t steps,
-                         const Assignments& more = {}, PlaceVisitor visit = nullptr) {
+                         const Assignments& more = {}, PlaceVisitor visit = nullptr,
+                         AfterRun after = AfterRun::kRemoveCopies) {
+    return Train(options_.folder, {.strategy = std::move(strategy),
+                                   .assignments = OfSteps(layout, steps, more),
+                                   .after = after,
+                                   .visit = std::move(visit)});
+  }
+
+  static Assignments OfSteps(const FlipLayout& layout, int64_t steps, const Assignments& more) {
     Assignments all = layout.mesh;
     all.push_back(absl::StrCat("train.steps=", steps));
     all.insert(all.end(), more.begin(), more.end());
-    return Train(options_.folder, {.strategy = std::move(strategy),
-                                   .assignments = std::move(all),
-                                   .visit = std::move(visit)});
+    return all;
   }
 
   absl::Status FlipOnProcessor() {
@@ -184,8 +165,10 @@ class LastinglyFlippedRuns {
     return Watch({.kind = kProcessors,
                   .layout = layout,
                   .guard = Guard(at.every, "other_rank"),
+                  .saves = AnySaves(),
                   .place = PlaceOf(flip, *layout),
                   .rank = flip.rank,
+                  .begin = at.begin,
                   .steps = at.check + 1,
                   .is_not_finite = is_not_finite,
                   .must_be_seen = differs,
@@ -207,8 +190,10 @@ class LastinglyFlippedRuns {
     return Watch({.kind = kReplicas,
                   .layout = layout,
                   .guard = Guard(at.every, Below(2) == 0 ? "same_rank" : "other_rank"),
+                  .saves = AnySaves(),
                   .place = PlaceOf(flip, *layout),
                   .rank = flip.rank,
+                  .begin = at.begin,
                   .steps = at.check + 1,
                   .is_not_finite = is_not_finite,
                   .must_be_seen = is_not_finite || !states->are_same(),
@@ -248,6 +233,7 @@ class LastinglyFlippedRuns {
                   .guard = std::move(guard),
                   .place = absl::StrCat("rank ", rank, ", behind step ", steps),
                   .rank = rank,
+                  .begin = steps - 1,
                   .steps = steps,
                   .must_be_seen = true,
                   .must_be_named = true},
@@ -285,11 +271,17 @@ class LastinglyFlippedRuns {
                      int64_t steps = 0) {
     if (steps == 0) steps = now.steps;
     if (is_quiet_due_) LS_RETURN_IF_ERROR(WatchQuietly(now, steps));
-    const absl::Status watched =
-        TrainSteps(*now.layout, std::move(strategy), steps, now.guard, std::move(visit)).status;
+    Assignments more = now.guard;
+    more.insert(more.end(), now.saves.begin(), now.saves.end());
+    const absl::Status watched = TrainSteps(*now.layout, std::move(strategy), steps, more,
+                                            std::move(visit), AfterRun::kLeaveCopies)
+                                     .status;
     const std::string message(watched.message());
-    const bool is_guards =
-        absl::StrContains(message, absl::StrCat("step ", now.steps, ": wrong bits: "));
+    bool is_guards = false;  // replicas are compared before each save, too
+    for (int64_t step = now.begin + 1; step <= now.steps; ++step) {
+      is_guards =
+          is_guards || absl::StrContains(message, absl::StrCat("step ", step, ": wrong bits: "));
+    }
     const bool seen = is_guards || (now.is_not_finite && absl::IsOutOfRange(watched));
     FlipCounts& counts = CountsOf(counts_, now.is_not_finite ? kNotFinite : now.kind);
     const int64_t failures = counts.failures();
@@ -300,8 +292,26 @@ class LastinglyFlippedRuns {
     // Whatever else ends the run, such as a check before the flip.
     counts.false_alarms += !now.must_be_seen && !seen && !watched.ok() ? 1 : 0;
     if (seen) counts.TakeNames(message, now.rank, now.must_be_named && !now.is_not_finite);
+    // What train.on_nan stops, no check has judged.
+    if (seen && !now.is_not_finite) counts.TakeRestart(GoesOn(now, steps, more));
     if (counts.failures() > failures) Note(now, watched, counts);
     return absl::OkStatus();
+  }
+
+  // Whether a stopped run, whose processors are right again, goes on to the bits of one that
+  // nothing has disturbed.
+  bool GoesOn(const Case& now, int64_t steps, const Assignments& more) {
+    const auto saved = ListRunCheckpoints(options_.folder + "/out");
+    const FlipOutcome again =
+        Train(options_.folder, {.strategy = now.layout->strategy,
+                                .assignments = OfSteps(*now.layout, steps, more),
+                                .resume = saved.ok() && !saved->empty()});
+    const FlipOutcome plain =
+        Train(options_.folder, {.strategy = now.layout->strategy,
+                                .assignments = OfSteps(*now.layout, steps, {}),
+                                .out = "plain"});
+    return again.status.ok() && plain.status.ok() && again.hash == plain.hash &&
+           again.losses.back() == plain.losses.back();
   }
 
   // The same run where nothing flips.

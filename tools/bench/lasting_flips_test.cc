@@ -27,6 +27,7 @@ TEST(LastingFlipsTest, WhatLastsUntilTheNextCheckIsSeenByItAndNothingElse) {
     EXPECT_GT(its.changed, kOfKind / 2);
     EXPECT_GE(its.seen, its.changed);
     EXPECT_GT(its.named, kOfKind / 4);
+    EXPECT_EQ(its.gone_on, its.seen);
     EXPECT_EQ(its.quiet_runs, 2);
   }
   // Each of them is another bit than the copy has, and one rank alone has it.

@@ -112,13 +112,14 @@ absl::Status RepeatGuard::Begin(int64_t step, RankInLeg& here) {
   if (!at_rest_.empty()) {
     const int64_t changed = FirstDifference(at_rest_, HashesOf(state));
     at_rest_.clear();
-    LS_RETURN_IF_ERROR(AgreeOnFirst(
+    // What was saved behind the step that was checked may have the change, too.
+    LS_RETURN_IF_ERROR(sound_.Agree(
         changed < 0 ? absl::OkStatus()
                     : absl::DataLossError(absl::StrCat(
                           "step ", step + 1, ": wrong bits: '",
                           state[static_cast<size_t>(changed)].name, "' on rank ", here.rank().rank,
                           " has changed in memory since the step before", kAdvice)),
-        here.ranks()));
+        SoundState::Since::kCheckBefore, here.ranks()));
   }
   if (!IsDue(step)) return absl::OkStatus();
   copy_ = TrainedState(state);
@@ -312,7 +313,10 @@ absl::Status RepeatGuard::Explain(int64_t step, const Runs& runs, RankInLeg& her
     speaker = std::ranges::find_if(all, [](const auto& numbers) { return numbers[4] >= 0; });
     if (speaker == all.end()) speaker = all.begin();  // loss or norm alone
   }
-  if (speaker - all.begin() != rank) return AgreeOnFirst(absl::OkStatus(), here.ranks());
+  const auto tell = [&](const absl::Status& found) {
+    return sound_.Agree(found, SoundState::Since::kCheck, here.ranks());
+  };
+  if (speaker - all.begin() != rank) return tell(absl::OkStatus());
   std::set<int64_t> suspects;
   for (const Numbers& numbers : all) {
     const bool is_here = is_observed ? order_of(numbers) == earliest : numbers[4] >= 0;
@@ -333,10 +337,8 @@ absl::Status RepeatGuard::Explain(int64_t step, const Runs& runs, RankInLeg& her
     what = absl::StrCat("the gradient or the update of '",
                         state[static_cast<size_t>(place.state)].name, "'", where);
   }
-  return AgreeOnFirst(
-      absl::DataLossError(absl::StrCat("step ", step + 1, ": wrong bits: ", what,
-                                       " came out differently ", verdict.when, kAdvice)),
-      here.ranks());
+  return tell(absl::DataLossError(absl::StrCat("step ", step + 1, ": wrong bits: ", what,
+                                               " came out differently ", verdict.when, kAdvice)));
 }
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "core/nn/probe.h"
 #include "core/report/results.h"
 #include "core/run/guard/exchanged_ranks.h"
+#include "core/run/guard/sound_state.h"
 #include "core/run/leg/rank_in_leg.h"
 #include "core/run/record/pass_order.h"
 #include "core/tensor/allocator.h"
@@ -63,9 +64,9 @@ class ObservedStep final : public PassProbe {
 // and sending it.
 class RepeatGuard {
  public:
-  // The tools outlive it.
-  RepeatGuard(const GuardSettings& settings, const RankTools& tools)
-      : settings_(settings), tools_(tools), kernels_(tools.kernels) {}
+  // The tools outlive it, and so does `sound`, which hears of wrong bits before anybody tells.
+  RepeatGuard(const GuardSettings& settings, const RankTools& tools, const SoundState& sound)
+      : settings_(settings), tools_(tools), kernels_(tools.kernels), sound_(sound) {}
 
   // Before step `step`, counted from 0, of a leg. Called by all ranks of the leg, as is End.
   // DataLoss names the tensor and the rank whose memory has changed since the step before.
@@ -134,6 +135,7 @@ class RepeatGuard {
   const GuardSettings settings_;
   const RankTools& tools_;
   Kernels& kernels_;
+  const SoundState& sound_;
   CpuAllocator host_;
   std::vector<StateTensor> copy_;  // of what a step changes, in host memory
   Hashes copied_;                  // hashes of copy_

@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/checksum.h"
 #include "core/base/status.h"
-#include "core/comm/agree.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
@@ -117,7 +116,8 @@ absl::Status ReplicaGuard::BeforeSaving(int64_t steps, const std::vector<StateTe
   if (every_ == 0 || steps == compared_steps_) return absl::OkStatus();
   compared_steps_ = steps;
   const absl::Status same = CheckReplicas(steps, state, kernels_, ranks);
-  return same.ok() ? same : AgreeOnFirst(same, ranks);
+  if (same.ok()) sound_.Compared(steps);
+  return same.ok() ? same : sound_.Agree(same, SoundState::Since::kComparison, ranks);
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "core/checkpoint/state_tensor.h"
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
+#include "core/run/guard/sound_state.h"
 
 namespace lockstep {
 
@@ -39,11 +40,13 @@ absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, 
                            Communicator& ranks);
 
 // CheckReplicas for a run that wants it (guard.every): after so many steps, and before each
-// checkpoint. One rank tells what was found.
+// checkpoint and copy in memory. One rank tells what was found.
 class ReplicaGuard {
  public:
-  // Steps between comparisons; 0: none is made. The kernels outlive it.
-  ReplicaGuard(int64_t every, Kernels& kernels) : every_(every), kernels_(kernels) {}
+  // Steps between comparisons; 0: none is made. Kernels and `sound`, which hears of each, outlive
+  // it.
+  ReplicaGuard(int64_t every, Kernels& kernels, SoundState& sound)
+      : every_(every), kernels_(kernels), sound_(sound) {}
 
   // The state after `steps` steps, where a comparison is due.
   absl::Status AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
@@ -52,9 +55,14 @@ class ReplicaGuard {
   absl::Status BeforeSaving(int64_t steps, const std::vector<StateTensor>& state,
                             Communicator& ranks);
 
+  // Other ranks will call the members from now on, of which some have compared nothing: a change of
+  // mesh.
+  void Forget() { compared_steps_ = -1; }
+
  private:
   const int64_t every_;
   Kernels& kernels_;
+  SoundState& sound_;
   int64_t compared_steps_ = -1;  // behind the state that was compared last
 };
 

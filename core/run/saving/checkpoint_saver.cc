@@ -15,12 +15,13 @@ namespace lockstep {
 std::string BestFolder(const RunDescription& run) { return run.out + "/best"; }
 
 CheckpointInfo CheckpointInfoOf(const TrainingRun& run, const std::string& strategy,
-                                const std::string& base, int64_t steps) {
+                                const std::string& base, const SoundState& sound, int64_t steps) {
   return {.step = steps,
           .model = run.model_fingerprint,
           .strategy = strategy,
           .base = base,
-          .keys = KeysOfCurve(run.keys)};
+          .keys = KeysOfCurve(run.keys),
+          .checked_steps = sound.checked_steps()};
 }
 
 void RemoveBestBehind(const RunDescription& run, int64_t steps) {
@@ -36,7 +37,10 @@ void CheckpointSaver::Enter(RankInLeg& here) {
   here_ = &here;
   const CheckpointSettings& checkpoint = run_.settings.checkpoint;
   writer_.emplace(run_.checkpoints(),
-                  SaveOptions{.files = checkpoint.files, .keep = checkpoint.keep, .sync = Sync()},
+                  SaveOptions{.files = checkpoint.files,
+                              .keep = checkpoint.keep,
+                              .keeps_checked = true,
+                              .sync = Sync()},
                   tools_.kernels, here.ranks());
   if (!run_.settings.copies_state()) return;
   Allocator& allocator = here.rank().allocator();
@@ -58,7 +62,6 @@ absl::Status CheckpointSaver::Save(int64_t steps) {
   if (!IsWanted(steps)) return absl::OkStatus();
   if (!writer_->has_reserved()) return SaveAndWait(steps);
   LS_RETURN_IF_ERROR(Finish(steps));
-  LS_RETURN_IF_ERROR(CompareReplicas(steps));
   saved_steps_ = steps;
   return Told(steps, writer_->Begin(InfoOf(steps), State()));
 }
@@ -66,13 +69,11 @@ absl::Status CheckpointSaver::Save(int64_t steps) {
 absl::Status CheckpointSaver::SaveAndWait(int64_t steps) {
   LS_RETURN_IF_ERROR(Finish(steps));
   if (!IsWanted(steps)) return absl::OkStatus();
-  LS_RETURN_IF_ERROR(CompareReplicas(steps));
   saved_steps_ = steps;
   return Told(steps, writer_->Save(InfoOf(steps), State()));
 }
 
 absl::Status CheckpointSaver::SaveBest(int64_t steps) {
-  LS_RETURN_IF_ERROR(CompareReplicas(steps));
   return Judged(SaveCheckpoint(BestFolder(run_), InfoOf(steps), State(),
                                {.files = run_.settings.checkpoint.files, .keep = 1, .sync = Sync()},
                                tools_.kernels, here_->ranks()));
@@ -90,7 +91,7 @@ CheckpointCosts CheckpointSaver::costs() const {
 }
 
 CheckpointInfo CheckpointSaver::InfoOf(int64_t steps) const {
-  return CheckpointInfoOf(run_, here_->leg().strategy_name, base_, steps);
+  return CheckpointInfoOf(run_, here_->leg().strategy_name, base_, sound_, steps);
 }
 
 std::vector<StateTensor> CheckpointSaver::State() const {
@@ -99,10 +100,6 @@ std::vector<StateTensor> CheckpointSaver::State() const {
 
 bool CheckpointSaver::IsWanted(int64_t steps) const {
   return run_.settings.checkpoint.keep > 0 && steps != saved_steps_;
-}
-
-absl::Status CheckpointSaver::CompareReplicas(int64_t steps) {
-  return guard_.BeforeSaving(steps, here_->strategy().State(), here_->ranks());
 }
 
 absl::Status CheckpointSaver::Told(int64_t steps, const absl::Status& status) {

@@ -12,7 +12,7 @@
 #include "core/checkpoint/checkpoint_writer.h"
 #include "core/comm/communicator.h"
 #include "core/report/reporter.h"
-#include "core/run/guard/replica_guard.h"
+#include "core/run/guard/sound_state.h"
 #include "core/run/leg/rank_in_leg.h"
 #include "core/run/leg/training_run.h"
 #include "core/tensor/allocator.h"
@@ -22,9 +22,10 @@ namespace lockstep {
 // The folder of a run's best checkpoint.
 std::string BestFolder(const RunDescription& run);
 
-// What a checkpoint of the run with `steps` steps behind it says of itself; `base` as below.
+// What a checkpoint of the run with `steps` steps behind it says of itself; `base` and `sound` as
+// below.
 CheckpointInfo CheckpointInfoOf(const TrainingRun& run, const std::string& strategy,
-                                const std::string& base, int64_t steps);
+                                const std::string& base, const SoundState& sound, int64_t steps);
 
 // Removes best checkpoints that an earlier attempt has saved behind more than `steps` steps: the
 // run comes to these steps again. For rank 0, before the run goes on.
@@ -36,10 +37,11 @@ void RemoveBestBehind(const RunDescription& run, int64_t steps);
 // which nobody could go on from, are only a note where train.on_nan is "continue".
 class CheckpointSaver {
  public:
-  // All of them outlive it. `base`: the hash of what is frozen; empty: nothing is.
+  // All of them outlive it. `base`: the hash of what is frozen; empty: nothing is. `sound`: what
+  // has been checked.
   CheckpointSaver(const TrainingRun& run, const RankTools& tools, const std::string& base,
-                  ReplicaGuard& guard)
-      : run_(run), tools_(tools), base_(base), guard_(guard) {}
+                  const SoundState& sound)
+      : run_(run), tools_(tools), base_(base), sound_(sound) {}
 
   // Rank 0's, before the first leg is entered; the others have none.
   void set_reporter(Reporter* reporter) { reporter_ = reporter; }
@@ -74,7 +76,6 @@ class CheckpointSaver {
   std::vector<StateTensor> State() const;
   // Whether a checkpoint with `steps` behind it is wanted, and has not been begun.
   bool IsWanted(int64_t steps) const;
-  absl::Status CompareReplicas(int64_t steps);
   // What must be on the disk before a checkpoint: the losses of the steps behind it.
   std::function<absl::Status(int64_t steps)> Sync() const;
   // Makes of how a checkpoint went what the run has to know.
@@ -86,7 +87,7 @@ class CheckpointSaver {
   const TrainingRun& run_;
   const RankTools& tools_;
   const std::string& base_;
-  ReplicaGuard& guard_;
+  const SoundState& sound_;
   Reporter* reporter_ = nullptr;
   RankInLeg* here_ = nullptr;               // null: idle
   int64_t saved_steps_ = 0;                 // behind the newest checkpoint of this attempt

@@ -82,13 +82,16 @@ void InMemorySaver::Leave() {
   copied_steps_ = -1;
 }
 
+bool InMemorySaver::IsDue(int64_t steps) const {
+  return here_ != nullptr && settings_.every > 0 && steps % settings_.every == 0;
+}
+
 absl::Status InMemorySaver::AfterSteps(int64_t steps) {
-  if (here_ == nullptr || settings_.every == 0 || steps % settings_.every != 0) {
-    return absl::OkStatus();
-  }
+  if (!IsDue(steps)) return absl::OkStatus();
   const int64_t start = NowNanos();
   const std::vector<StateTensor> state = TrainedState(here_->strategy().State());
-  const CheckpointInfo info = CheckpointInfoOf(run_, here_->leg().strategy_name, base_, steps);
+  const CheckpointInfo info =
+      CheckpointInfoOf(run_, here_->leg().strategy_name, base_, sound_, steps);
   const absl::Status saved = spread_ ? spread_->Save(info, state) : writer_->Save(info, state);
   if (absl::IsOutOfRange(saved)) return absl::OkStatus();  // LossWatch judges what is not finite
   LS_RETURN_IF_ERROR(saved.ok() ? saved : AgreeOnFirst(saved, here_->ranks()));

@@ -11,6 +11,7 @@
 #include "core/checkpoint/spread_copies.h"
 #include "core/config/in_memory_settings.h"
 #include "core/report/reporter.h"
+#include "core/run/guard/sound_state.h"
 #include "core/run/leg/rank_in_leg.h"
 #include "core/run/leg/training_run.h"
 #include "core/tensor/allocator.h"
@@ -29,9 +30,15 @@ namespace lockstep {
 // as hashing and sending the rank's part takes.
 class InMemorySaver {
  public:
-  // Both outlive it. `base`: the hash of what is frozen; empty: nothing is.
-  InMemorySaver(const TrainingRun& run, const RankTools& tools, const std::string& base)
-      : run_(run), tools_(tools), base_(base), settings_(InMemorySettingsOf(run.config)) {}
+  // All of them outlive it. `base`: the hash of what is frozen; empty: nothing is. `sound`: what
+  // has been checked.
+  InMemorySaver(const TrainingRun& run, const RankTools& tools, const std::string& base,
+                const SoundState& sound)
+      : run_(run),
+        tools_(tools),
+        base_(base),
+        sound_(sound),
+        settings_(InMemorySettingsOf(run.config)) {}
 
   // Rank 0's, before the first leg is entered; the others have none.
   void set_reporter(Reporter* reporter) { reporter_ = reporter; }
@@ -41,6 +48,8 @@ class InMemorySaver {
   absl::Status Enter(RankInLeg& here);
   void Leave();
 
+  // Whether a copy of the state with `steps` steps behind it is due, on this rank.
+  bool IsDue(int64_t steps) const;
   // Copies the state with `steps` steps behind it, where a copy is due. Weights that are infinite
   // or NaN are not copied: the copy before stays.
   absl::Status AfterSteps(int64_t steps);
@@ -59,6 +68,7 @@ class InMemorySaver {
   const TrainingRun& run_;
   const RankTools& tools_;
   const std::string& base_;
+  const SoundState& sound_;
   const InMemorySettings settings_;
   Reporter* reporter_ = nullptr;
   RankInLeg* here_ = nullptr;  // null: idle

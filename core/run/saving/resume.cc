@@ -4,6 +4,7 @@
 #include <iterator>  // std::next
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -14,7 +15,9 @@
 #include "core/checkpoint/stored_checkpoint.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
+#include "core/report/metrics.h"
 #include "core/report/reporter.h"
+#include "core/report/row_file.h"
 #include "core/run/directory/run_identity.h"
 #include "core/run/strategy/model_weights.h"
 
@@ -35,11 +38,11 @@ absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingR
                   "goes on from the newest checkpoint that is sound");
 }
 
-// Whether a checkpoint is passed over, given what this rank found in it: where it is damaged; one
-// in memory, which comes on top of those on the disk, also where the run cannot go on behind it.
+// Whether a checkpoint is passed over, given what this rank found in it: where it is damaged. One
+// in memory comes on top of those on the disk.
 bool IsPassedOver(const std::string& path, const absl::Status& found, const TrainingRun& run) {
-  if (IsInMemory(path)) return !found.ok();
-  return run.settings.checkpoint.on_damage == OnDamage::kGoBack && IsDamage(found);
+  const bool goes_back = IsInMemory(path) || run.settings.checkpoint.on_damage == OnDamage::kGoBack;
+  return goes_back && IsDamage(found);
 }
 
 // The first rank that passes a checkpoint over, as all ranks then do; the number of ranks: none.
@@ -64,6 +67,17 @@ absl::Status CheckGoesOn(const std::string& path, int64_t steps, const TrainingR
                      "nothing is left to do; raise train.steps to go on"));
   }
   return rank == 0 ? Reporter::Check(run, steps) : absl::OkStatus();
+}
+
+// Whether the run directory has the losses of all steps behind a copy in memory: one that was put
+// back from elsewhere may not, and goes on from its own checkpoints.
+absl::Status CheckHasRows(const std::string& path, int64_t steps, const TrainingRun& run,
+                          int rank) {
+  if (rank != 0) return absl::OkStatus();
+  const absl::Status rows =
+      RowFile::Check(run.out + "/losses.csv", kLossesCsv, steps, EarlierRows::kEveryStep);
+  if (!absl::IsFailedPrecondition(rows)) return absl::OkStatus();  // CheckGoesOn judges others
+  return absl::DataLossError(absl::StrCat(path, ": ", rows.message()));
 }
 
 }  // namespace
@@ -94,22 +108,19 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
     const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path, run, here, base, kernels);
     absl::Status here_found = info.status();
     if (here_found.ok() && IsInMemory(newest->path)) {
-      here_found = CheckGoesOn(newest->path, info->step, run, ranks.rank());
+      here_found = CheckHasRows(newest->path, info->step, run, ranks.rank());
     }
     LS_ASSIGN_OR_RETURN(const int finder,
                         FirstToPass(IsPassedOver(newest->path, here_found, run), ranks));
     if (finder < ranks.size()) {
       const bool has_older = std::next(newest) != found->rend();  // else the error below tells
       if (finder == ranks.rank() && has_older) {
-        std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
+        std::fprintf(stderr, "--resume passes a %s over: %s\n",
+                     IsInMemory(newest->path) ? "copy in memory" : "damaged checkpoint",
                      std::string(here_found.message()).c_str());
       }
       if (first_damage.ok()) first_damage = here_found;
-      if (!IsInMemory(newest->path)) {
-        resumed.damaged.push_back(newest->path);
-      } else if (run.machines.IsFirst(ranks.members()[static_cast<size_t>(ranks.rank())])) {
-        RemoveTree(newest->path);  // nobody will want it
-      }
+      (IsInMemory(newest->path) ? resumed.passed_copies : resumed.damaged).push_back(newest->path);
       continue;
     }
     LS_RETURN_IF_ERROR(AgreeOnFirst(info.status(), ranks));
@@ -117,6 +128,7 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
         AgreeOnFirst(CheckGoesOn(newest->path, info->step, run, ranks.rank()), ranks));
     if (info->step > 0) here.strategy().Restored();
     resumed.steps = info->step;
+    resumed.checked_steps = info->checked_steps.value_or(info->step);
     resumed.path = newest->path;
     return resumed;
   }
@@ -130,6 +142,26 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
                    "together; all ranks must see the run directory. To begin again with the first "
                    "step, move ",
                    run.out, " away"));
+}
+
+void SetAsideBehind(const TrainingRun& run, int64_t sound_steps, int rank) {
+  const auto found = RunCheckpointsByStep(run.out);
+  if (!found.ok()) return;  // whoever goes on will say so
+  std::vector<int64_t> aside;
+  for (const FoundCheckpoint& checkpoint : *found) {
+    if (checkpoint.step <= sound_steps) continue;
+    if (IsInMemory(checkpoint.path)) {
+      if (run.machines.IsFirst(rank)) RemoveTree(checkpoint.path);
+    } else if (rank == 0) {
+      const absl::Status done = SetAsideSuspect(checkpoint.path).status();
+      if (!done.ok()) std::fprintf(stderr, "%s\n", std::string(done.message()).c_str());
+      if (done.ok()) aside.push_back(checkpoint.step);
+    }
+  }
+  if (aside.empty()) return;
+  std::fprintf(stderr,
+               "wrong bits may be in the checkpoints of %s steps: they are now %s/*.suspect\n",
+               absl::StrJoin(aside, ", ").c_str(), run.checkpoints().c_str());
 }
 
 absl::Status SetAside(const std::vector<std::string>& damaged) {

@@ -22,22 +22,30 @@ CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& b
 
 // A checkpoint that a run goes on from.
 struct Resumed {
-  int64_t steps = 0;                      // behind it
-  std::string path = {};                  // its file or folder, on the disk or in memory
-  std::vector<std::string> damaged = {};  // newer ones on the disk, which were passed over
+  int64_t steps = 0;          // behind it
+  int64_t checked_steps = 0;  // behind the newest check of its bits (core/run/guard/sound_state.h)
+  std::string path = {};      // its file or folder, on the disk or in memory
+  // Newer ones, which were passed over, on the disk and in this machine's memory.
+  std::vector<std::string> damaged = {}, passed_copies = {};
 };
 
 // Fills the state of a leg's strategy from the newest checkpoint of the run that is sound, in the
 // machine's memory (core/checkpoint/in_memory.h) or on the disk. Called by all ranks of the leg,
 // which read the same one; `base` is the hash of what is frozen (empty: nothing is). One rank tells
-// of each that is passed over; those in memory are removed then. The same error on all ranks:
-// NotFound without checkpoints, FailedPrecondition where the run cannot go on behind the one found,
-// DataLoss or InvalidArgument where none is sound, or the newest is not and checkpoint.on_damage is
-// "stop".
+// of each that is passed over: where it is damaged, and in memory also where the run directory
+// lacks rows of the steps behind it, as one does that was put back. Changes no file. The same error
+// on all ranks: NotFound without checkpoints, FailedPrecondition where the run cannot go on behind
+// the one found, DataLoss or InvalidArgument where none is sound, or the newest is not and
+// checkpoint.on_damage is "stop".
 absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
                                Kernels& kernels);
 
 // Renames damaged checkpoints, so that nobody takes them for sound, and says so: for rank 0.
 absl::Status SetAside(const std::vector<std::string>& damaged);
+
+// Sets aside what a run has saved with more than `sound_steps` steps behind it, as wrong bits may
+// be in it, and says so. Called by all ranks of a leg: rank 0 of the run renames checkpoints on the
+// disk, the first of each machine removes copies in its memory.
+void SetAsideBehind(const TrainingRun& run, int64_t sound_steps, int rank);
 
 }  // namespace lockstep
