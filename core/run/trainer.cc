@@ -114,21 +114,15 @@ class Trainer {
       LS_RETURN_IF_ERROR(BringTogether(run_.out, run_.machines, tools_.world));
     }
     leg_ = &FirstLegOf(run_);
-    LS_RETURN_IF_ERROR(Enter());
-    Resumed resumed;
-    if (here_ != nullptr) {
-      LS_RETURN_IF_ERROR(MakeBase());
-      if (run_.resume) {
-        LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
-        sound_.Resumed(resumed.checked_steps);
-        LS_RETURN_IF_ERROR(
-            best_.Resume(run_.out + "/metrics.jsonl", resumed.steps, here_->ranks()));
-      }
-      if (resumed.steps == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
-    }
+    LS_ASSIGN_OR_RETURN(Resumed resumed, EnterFirst());
     int64_t step = resumed.steps;
     if (run_.next != nullptr) {
       LS_RETURN_IF_ERROR(BroadcastNumbers(tools_.world, absl::MakeSpan(&step, 1), 0, kLegLabel));
+      // Behind a damaged checkpoint the run may go on in an earlier leg.
+      if (&LegAt(run_, step) != leg_) {
+        leg_ = &LegAt(run_, step);
+        LS_ASSIGN_OR_RETURN(resumed, EnterFirst());
+      }
     }
     // All ranks have passed all checks: from here on the run directory changes.
     LS_RETURN_IF_ERROR(
@@ -145,6 +139,21 @@ class Trainer {
     }
     report_.start_traffic = ledger_.Mark();
     return step;
+  }
+
+  // Makes what this rank has in the leg that the attempt begins with, and loads its state.
+  absl::StatusOr<Resumed> EnterFirst() {
+    LS_RETURN_IF_ERROR(Enter());
+    Resumed resumed;
+    if (here_ == nullptr) return resumed;
+    LS_RETURN_IF_ERROR(MakeBase());
+    if (run_.resume) {
+      LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
+      sound_.Resumed(resumed.checked_steps);
+      LS_RETURN_IF_ERROR(best_.Resume(run_.out + "/metrics.jsonl", resumed.steps, here_->ranks()));
+    }
+    if (resumed.steps == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
+    return resumed;
   }
 
   // Makes what this rank has in a leg.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/file.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
@@ -163,6 +164,21 @@ TEST(LegsTest, ResumesInTheMiddleOfALegAndAfterAChange) {
     EXPECT_EQ(Losses(), losses);
     EXPECT_EQ(ranks[0].changes.size(), stop < 2 ? 2u : stop < 4 ? 1u : 0u);
   }
+}
+
+TEST(LegsTest, GoesOnInTheLegOfTheCheckpointThatIsSound) {
+  const Assignments common =
+      With(kCut, {"cut.features=2", "checkpoint.every=1", "schedule.total_steps=6",
+                  LegsAssignment({"2: ddp dp=4", "2: fsdp dp=2 tp=2", "2: gpipe pp=2"})});
+  RunLegs(SmallGptConfig(), With(common, {"train.steps=4"}));
+  const auto saved = ListCheckpoints(RunFolder() + "/checkpoints").value();
+  ASSERT_EQ(saved.back().step, 4);
+  ASSERT_EQ(WriteFileAtomically(ListShards(saved.back().path).value()[0], "damaged"),
+            absl::OkStatus());
+  const auto ranks = ResumeStrategy(MeshStrategy(), MakeModel, SmallGptConfig(),
+                                    With(common, {"train.steps=6"}), LegStrategies());
+  ASSERT_EQ(ranks[0].changes.size(), 1u);  // the run goes on behind 3 steps, with fsdp
+  EXPECT_EQ(ranks[0].changes[0].steps, 4);
 }
 
 // With this factor every loss jumps that is compared at all, and the fifth is the first.
