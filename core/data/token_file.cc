@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <bit>  // std::endian
 #include <cstddef>
-#include <cstring>   // std::memcmp, std::memcpy
-#include <iterator>  // std::begin
+#include <cstring>  // std::memcmp, std::memcpy
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,7 +20,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-constexpr uint32_t kVersion = 2, kVersionWithoutChecksum = 1;
+// Version 1 has no checksums, version 2 one of the tokens, version 3 another of the header.
+constexpr uint32_t kFirstVersion = 1, kVersionWithoutHeaderChecksum = 2, kVersion = 3;
 constexpr int64_t kLargestVocabulary = int64_t{1} << 31;
 
 struct Header {
@@ -32,9 +32,15 @@ struct Header {
   uint64_t tokens;
   uint64_t train_tokens;
   uint64_t checksum;
-  uint64_t reserved[2];
+  uint64_t header_checksum;
+  uint64_t reserved;
 };
 static_assert(sizeof(Header) == 64);
+
+// The checksum of all that stands before the place of header_checksum.
+uint64_t HeaderChecksumOf(const Header& header) {
+  return ChecksumOf({reinterpret_cast<const char*>(&header), offsetof(Header, header_checksum)});
+}
 
 uint32_t TokenBytes(uint64_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 
@@ -88,21 +94,19 @@ uint32_t Largest(std::span<const std::byte> bytes) {
 absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path) {
   LS_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   TokenFile file(path, std::move(mapped));
-  const absl::Status status = file.ReadHeader();
-  if (status.ok()) {
-    LS_RETURN_IF_ERROR(file.CheckTokens());
-    return file;
-  }
-  return absl::Status(status.code(),
-                      absl::StrCat("\"", path, "\" is no file of tokens: ", status.message(),
-                                   "; //tools/tokenize makes one from text"));
+  LS_RETURN_IF_ERROR(file.ReadHeader());
+  LS_RETURN_IF_ERROR(file.CheckTokens());
+  return file;
 }
 
 TokenFile::TokenFile(std::string path, MappedFile file)
     : path_(std::move(path)), file_(std::move(file)) {}
 
 absl::Status TokenFile::ReadHeader() {
-  const auto invalid = [](const auto&... parts) { return InvalidArgument(parts...); };
+  const auto invalid = [this](const auto&... parts) {
+    return InvalidArgument("\"", path_, "\" is no file of tokens: ", parts...,
+                           "; //tools/tokenize makes one from text");
+  };
   const std::span<const std::byte> bytes = file_.bytes();
   Header header;
   if (bytes.size() < sizeof(header)) return invalid("it has only ", bytes.size(), " bytes");
@@ -110,9 +114,13 @@ absl::Status TokenFile::ReadHeader() {
   if (std::memcmp(header.magic, kTokenFileBeginning, sizeof(header.magic)) != 0) {
     return invalid("it does not begin with \"", absl::string_view(kTokenFileBeginning), "\"");
   }
-  if (header.version != kVersion && header.version != kVersionWithoutChecksum) {
-    return invalid("its version is ", header.version, ", but only ", kVersionWithoutChecksum,
-                   " and ", kVersion, " are known");
+  if (header.version < kFirstVersion || header.version > kVersion) {
+    return invalid("its version is ", header.version, ", but only ", kFirstVersion, " to ",
+                   kVersion, " are known");
+  }
+  const bool has_header_checksum = header.version > kVersionWithoutHeaderChecksum;
+  if (has_header_checksum && header.header_checksum != HeaderChecksumOf(header)) {
+    return Damaged("its header is not the one that was written, for its checksum differs");
   }
   if (header.vocabulary < 1 || header.vocabulary > static_cast<uint64_t>(kLargestVocabulary)) {
     return invalid("its vocabulary has ", header.vocabulary, " tokens, not 1 to 2^31");
@@ -130,12 +138,12 @@ absl::Status TokenFile::ReadHeader() {
   if (header.train_tokens > header.tokens) {
     return invalid("of its ", header.tokens, " tokens ", header.train_tokens, " are for training");
   }
-  const bool has_checksum = header.version != kVersionWithoutChecksum;
+  const bool has_checksum = header.version != kFirstVersion;
   if (!has_checksum && header.checksum != 0) return invalid("bytes 40 to 47 are not zero");
-  if (std::any_of(std::begin(header.reserved), std::end(header.reserved),
-                  [](uint64_t word) { return word != 0; })) {
-    return invalid("bytes 48 to 63 are not zero");
+  if (!has_header_checksum && header.header_checksum != 0) {
+    return invalid("bytes 48 to 55 are not zero");
   }
+  if (header.reserved != 0) return invalid("bytes 56 to 63 are not zero");
   token_bytes_ = token_bytes;
   vocabulary_ = static_cast<int64_t>(header.vocabulary);
   tokens_ = static_cast<int64_t>(header.tokens);
@@ -158,12 +166,15 @@ absl::Status TokenFile::CheckTokens() {
   }
   checksum_ = ChecksumOf(token_bytes_, 0, bytes);
   if (checksum_ != stored_checksum_.value_or(checksum_)) {
-    return absl::DataLossError(
-        absl::StrCat("\"", path_,
-                     "\": its tokens are not those that were written, for their checksum differs: "
-                     "the file is damaged. Copy it again, or make it anew with //tools/tokenize"));
+    return Damaged("its tokens are not those that were written, for their checksum differs");
   }
   return absl::OkStatus();
+}
+
+absl::Status TokenFile::Damaged(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat("\"", path_, "\": ", what,
+                                          ": the file is damaged. Copy it again, or make it anew "
+                                          "with //tools/tokenize"));
 }
 
 absl::Status TokenFile::Copy(int64_t begin, absl::Span<int32_t> out) const {
@@ -202,8 +213,10 @@ absl::Status WriteTokenFile(const std::string& path, int64_t vocabulary,
                    .tokens = train.size() + validation.size(),
                    .train_tokens = train.size(),
                    .checksum = checksum,
-                   .reserved = {}};
+                   .header_checksum = 0,
+                   .reserved = 0};
   std::memcpy(header.magic, kTokenFileBeginning, sizeof(header.magic));
+  header.header_checksum = HeaderChecksumOf(header);
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
   LS_RETURN_IF_ERROR(file.Append({reinterpret_cast<const char*>(&header), sizeof(header)}));
   LS_RETURN_IF_ERROR(

@@ -1,17 +1,19 @@
 // Token ids on the disk, made by //tools/tokenize:
 //
 //   bytes  0- 7  "lstokens"
-//          8-11  version of the format: 2
+//          8-11  version of the format: 3
 //         12-15  bytes of a token: 2 for vocabularies up to 65,536, else 4
 //         16-23  size of the vocabulary, of which all ids are below
 //         24-31  tokens
 //         32-39  how many of them, the first, are for training; the rest is for validation
 //         40-47  checksum of the tokens, from index 0 on (core/base/checksum.h)
-//         48-63  zeros
+//         48-55  checksum of bytes 0 to 47
+//         56-63  zeros
 //         64-    the tokens
 //
-// All numbers are unsigned and little-endian. Files of version 1, which have no checksum and zeros
-// in its place, are read.
+// All numbers are unsigned and little-endian. Files of earlier versions are read. They have zeros
+// in place of what they lack: version 2 the checksum of bytes 0 to 47, version 1 both checksums. A
+// damaged size of the vocabulary, or number of tokens for training, shows only from version 3 on.
 
 #pragma once
 
@@ -20,6 +22,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/base/mapped_file.h"
 
@@ -34,7 +37,7 @@ class TokenFile {
  public:
   // InvalidArgument, with the file's name, for what is no such file: another beginning, version or
   // size of tokens, counts that disagree with its length; for a token outside of the vocabulary;
-  // and DataLoss for tokens that are not those that were written.
+  // and DataLoss for a header or tokens that are not those that were written.
   static absl::StatusOr<TokenFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -53,6 +56,8 @@ class TokenFile {
 
   absl::Status ReadHeader();
   absl::Status CheckTokens();
+  // DataLoss that names the file, `what` is wrong with it, and the remedy.
+  absl::Status Damaged(absl::string_view what) const;
 
   std::string path_;
   MappedFile file_;

@@ -17,21 +17,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The format as its description has it.
-std::string Number(uint64_t value, int bytes) {
-  std::string text;
-  for (int i = 0; i < bytes; ++i, value >>= 8) text.push_back(static_cast<char>(value & 0xFF));
-  return text;
-}
-std::string Header(uint64_t version, uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens,
-                   uint64_t train, uint64_t checksum) {
-  return "lstokens" + Number(version, 4) + Number(token_bytes, 4) + Number(vocabulary, 8) +
-         Number(tokens, 8) + Number(train, 8) + Number(checksum, 8) + std::string(16, '\0');
-}
-// The header of version 1, which has no checksum.
-std::string Header(uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens, uint64_t train) {
-  return Header(1, token_bytes, vocabulary, tokens, train, 0);
-}
 // The sum that core/base/checksum.h describes.
 uint64_t Checksum(const std::vector<uint64_t>& tokens) {
   uint64_t sum = 0;
@@ -42,6 +27,38 @@ uint64_t Checksum(const std::vector<uint64_t>& tokens) {
     sum += x ^ (x >> 31);
   }
   return sum;
+}
+uint64_t ChecksumOfBytes(const std::string& bytes) {
+  std::vector<uint64_t> elements;
+  for (const char byte : bytes) elements.push_back(static_cast<unsigned char>(byte));
+  return Checksum(elements);
+}
+
+// The format as its description has it.
+std::string Number(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i, value >>= 8) text.push_back(static_cast<char>(value & 0xFF));
+  return text;
+}
+// Bytes 0 to 47.
+std::string HeaderBegin(uint64_t version, uint64_t token_bytes, uint64_t vocabulary,
+                        uint64_t tokens, uint64_t train, uint64_t checksum) {
+  return "lstokens" + Number(version, 4) + Number(token_bytes, 4) + Number(vocabulary, 8) +
+         Number(tokens, 8) + Number(train, 8) + Number(checksum, 8);
+}
+std::string Header(uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens, uint64_t train,
+                   uint64_t checksum) {
+  const std::string begin = HeaderBegin(3, token_bytes, vocabulary, tokens, train, checksum);
+  return begin + Number(ChecksumOfBytes(begin), 8) + std::string(8, '\0');
+}
+// The header of version 1, which has no checksums.
+std::string Header1(uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens, uint64_t train) {
+  return HeaderBegin(1, token_bytes, vocabulary, tokens, train, 0) + std::string(16, '\0');
+}
+// The header of version 2, which has a checksum of the tokens alone.
+std::string Header2(uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens, uint64_t train,
+                    uint64_t checksum) {
+  return HeaderBegin(2, token_bytes, vocabulary, tokens, train, checksum) + std::string(16, '\0');
 }
 
 class TokenFileTest : public testing::Test {
@@ -66,11 +83,11 @@ class TokenFileTest : public testing::Test {
 
 TEST_F(TokenFileTest, WritesWhatItsDescriptionSays) {
   ASSERT_EQ(WriteTokenFile(path(), 50257, {50256, 0, 258}, {7}), absl::OkStatus());
-  EXPECT_EQ(*ReadFile(path()), Header(2, 2, 50257, 4, 3, Checksum({50256, 0, 258, 7})) +
+  EXPECT_EQ(*ReadFile(path()), Header(2, 50257, 4, 3, Checksum({50256, 0, 258, 7})) +
                                    Number(50256, 2) + Number(0, 2) + Number(258, 2) + Number(7, 2));
   ASSERT_EQ(WriteTokenFile(path(), 65537, {}, {65536, 1}), absl::OkStatus());
   EXPECT_EQ(*ReadFile(path()),
-            Header(2, 4, 65537, 2, 0, Checksum({65536, 1})) + Number(65536, 4) + Number(1, 4));
+            Header(4, 65537, 2, 0, Checksum({65536, 1})) + Number(65536, 4) + Number(1, 4));
 }
 
 TEST_F(TokenFileTest, Reads) {
@@ -96,7 +113,7 @@ TEST_F(TokenFileTest, Reads) {
 }
 
 TEST_F(TokenFileTest, RefusesOtherFiles) {
-  const std::string good = Header(2, 300, 2, 1) + Number(5, 2) + Number(299, 2);
+  const std::string good = Header1(2, 300, 2, 1) + Number(5, 2) + Number(299, 2);
   ASSERT_TRUE(Open(good).ok());
   EXPECT_EQ(Problem(""), "it has only 0 bytes");
   EXPECT_EQ(Problem(good.substr(0, 63)), "it has only 63 bytes");
@@ -105,7 +122,8 @@ TEST_F(TokenFileTest, RefusesOtherFiles) {
     std::string text = good;
     return text.replace(at, bytes.size(), bytes);
   };
-  EXPECT_EQ(Problem(changed(8, Number(3, 4))), "its version is 3, but only 1 and 2 are known");
+  EXPECT_EQ(Problem(changed(8, Number(0, 4))), "its version is 0, but only 1 to 3 are known");
+  EXPECT_EQ(Problem(changed(8, Number(4, 4))), "its version is 4, but only 1 to 3 are known");
   EXPECT_EQ(Problem(changed(12, Number(4, 4))),
             "its tokens have 4 bytes, but a vocabulary of 300 takes 2");
   EXPECT_EQ(Problem(changed(16, Number(0, 8))), "its vocabulary has 0 tokens, not 1 to 2^31");
@@ -119,7 +137,8 @@ TEST_F(TokenFileTest, RefusesOtherFiles) {
             "its 9223372036854775810 tokens of 2 bytes do not fill the 4 " + length);
   EXPECT_EQ(Problem(changed(32, Number(3, 8))), "of its 2 tokens 3 are for training");
   EXPECT_EQ(Problem(changed(40, Number(1, 1))), "bytes 40 to 47 are not zero");
-  EXPECT_EQ(Problem(changed(48, Number(1, 1))), "bytes 48 to 63 are not zero");
+  EXPECT_EQ(Problem(changed(48, Number(1, 1))), "bytes 48 to 55 are not zero");
+  EXPECT_EQ(Problem(changed(56, Number(1, 1))), "bytes 56 to 63 are not zero");
   EXPECT_EQ(TokenFile::Open(directory_.path() + "/none").status().code(),
             absl::StatusCode::kNotFound);
 }
@@ -131,30 +150,55 @@ TEST_F(TokenFileTest, SeesEveryFlippedBit) {
   for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
     std::string flipped = good;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
-    // But for the size of the vocabulary, and how the tokens are divided.
-    const bool is_checked = bit / 8 < 16 || (bit / 8 >= 24 && bit / 8 < 32) || bit / 8 >= 40;
-    if (is_checked) {
-      EXPECT_FALSE(Open(flipped).ok()) << bit;
-    }
+    EXPECT_FALSE(Open(flipped).ok()) << bit;
   }
-  const std::string damaged = good.substr(0, 64) + Number(6, 1) + good.substr(65);
-  EXPECT_THAT(std::string(Open(damaged).status().message()),
-              HasSubstr("their checksum differs: the file is damaged"));
+  const auto damage = [&](size_t at, uint64_t value) {
+    const absl::Status status =
+        Open(good.substr(0, at) + Number(value, 1) + good.substr(at + 1)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(damage(64, 6), HasSubstr("/file\": its tokens are not those that were written, for "
+                                       "their checksum differs: the file is damaged"));
+  // Two of four tokens for training where there were three, and a larger vocabulary.
+  EXPECT_THAT(damage(32, 2), HasSubstr("/file\": its header is not the one that was written, for "
+                                       "its checksum differs: the file is damaged"));
+  EXPECT_THAT(damage(17, 2), HasSubstr("its header is not the one"));
+}
+
+// Files that earlier versions of the program have made.
+TEST_F(TokenFileTest, ReadsEarlierVersions) {
+  const std::string tokens = Number(5, 2) + Number(299, 2) + Number(17, 2);
+  for (const std::string& header :
+       {Header1(2, 300, 3, 2), Header2(2, 300, 3, 2, Checksum({5, 299, 17}))}) {
+    const auto file = Open(header + tokens);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(file->vocabulary(), 300);
+    EXPECT_EQ(file->train_tokens(), 2);
+    // A run that was begun with an earlier version's file goes on with one that is made anew.
+    EXPECT_EQ(file->checksum(), Checksum({5, 299, 17}));
+    std::vector<int32_t> read(3);
+    ASSERT_EQ(file->Copy(0, absl::MakeSpan(read)), absl::OkStatus());
+    EXPECT_THAT(read, ElementsAre(5, 299, 17));
+  }
+  EXPECT_THAT(
+      std::string(Open(Header2(2, 300, 3, 2, Checksum({5, 299, 18})) + tokens).status().message()),
+      HasSubstr("its tokens are not those that were written"));
 }
 
 TEST_F(TokenFileTest, RefusesTokensOutsideOfTheVocabulary) {
   EXPECT_THAT(
-      std::string(Open(Header(2, 300, 2, 1) + Number(5, 2) + Number(300, 2)).status().message()),
+      std::string(Open(Header1(2, 300, 2, 1) + Number(5, 2) + Number(300, 2)).status().message()),
       HasSubstr("/file\": token 1 is 300, outside of the vocabulary of 300"));
   EXPECT_THAT(
       std::string(
-          Open(Header(4, 70000, 2, 1) + Number(0xFFFFFFFF, 4) + Number(5, 4)).status().message()),
+          Open(Header1(4, 70000, 2, 1) + Number(0xFFFFFFFF, 4) + Number(5, 4)).status().message()),
       HasSubstr("token 0 is 4294967295, outside"));
 }
 
 // Whatever stands in it, a file is refused or can be read to its end.
 TEST_F(TokenFileTest, MutatedFilesAreRefusedOrReadable) {
-  std::string good = Header(2, 60000, 9, 4);
+  std::string good = Header1(2, 60000, 9, 4);
   for (int i = 0; i < 9; ++i) good += Number(i * 6000, 2);
   std::mt19937 random(1);
   int read = 0;
@@ -174,7 +218,7 @@ TEST_F(TokenFileTest, MutatedFilesAreRefusedOrReadable) {
 
 TEST_F(TokenFileTest, BrokenPromisesEndTheProgram) {
   EXPECT_DEATH((void)WriteTokenFile(path(), 10, {10}, {}), "10");
-  const auto file = Open(Header(2, 300, 1, 1) + Number(5, 2));
+  const auto file = Open(Header1(2, 300, 1, 1) + Number(5, 2));
   std::vector<int32_t> tokens(2);
   EXPECT_DEATH((void)file->Copy(0, absl::MakeSpan(tokens)), "");
 }
