@@ -283,21 +283,38 @@ absl::Status AtomicFileWriter::WriteOut(std::string_view data) {
   return absl::OkStatus();
 }
 
+absl::Status AtomicFileWriter::Flush() {
+  LS_RETURN_IF_ERROR(WriteOut(buffer_));
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
 absl::Status AtomicFileWriter::Append(std::string_view data) {
   if (buffer_.size() + data.size() < kBufferBytes) {
     buffer_.append(data);
     return absl::OkStatus();
   }
-  LS_RETURN_IF_ERROR(WriteOut(buffer_));
-  buffer_.clear();
+  LS_RETURN_IF_ERROR(Flush());
   if (data.size() >= kBufferBytes) return WriteOut(data);
   buffer_.append(data);
   return absl::OkStatus();
 }
 
+absl::Status AtomicFileWriter::Overwrite(int64_t offset, std::string_view data) {
+  LS_RETURN_IF_ERROR(Flush());
+  while (!data.empty()) {
+    const ssize_t written =
+        pwrite(descriptor_, data.data(), data.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error(errno, "write");
+    data.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AtomicFileWriter::Commit() {
-  LS_RETURN_IF_ERROR(WriteOut(buffer_));
-  buffer_.clear();
+  LS_RETURN_IF_ERROR(Flush());
   // Before the rename: else a crash could leave the name on a file without its bytes.
   if (fsync(descriptor_) != 0) return Error(errno, "write");
   LS_RETURN_IF_ERROR(PutInPlace(temporary_, path_));

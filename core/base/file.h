@@ -104,6 +104,10 @@ class AtomicFileWriter {
   // show in a later Append or in Commit. After an error the writer is only good for destruction.
   absl::Status Append(std::string_view data);
 
+  // Replaces bytes that were added, from byte `offset` of the file on; those to add come behind all
+  // that were added, as before.
+  absl::Status Overwrite(int64_t offset, std::string_view data);
+
   // Forces the bytes to the disk and renames the file to `path`. At most once, and last.
   absl::Status Commit();
 
@@ -112,6 +116,8 @@ class AtomicFileWriter {
  private:
   AtomicFileWriter(std::string path, std::string temporary, int descriptor);
 
+  // Writes out what Append has gathered.
+  absl::Status Flush();
   absl::Status WriteOut(std::string_view data);
   absl::Status Error(int error_number, std::string_view doing) const;
   void Discard();

@@ -116,6 +116,21 @@ TEST_F(FileTest, StreamsInPiecesOfAllSizes) {
   EXPECT_THAT(Names(), testing::ElementsAre("stream"));
 }
 
+TEST_F(FileTest, OverwritesWhatWasAdded) {
+  for (const size_t size : {20, 1'000'000}) {
+    std::string expected(size, 'a');
+    absl::StatusOr<AtomicFileWriter> writer = AtomicFileWriter::Open(Path("stream"));
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_EQ(writer->Append(expected), absl::OkStatus());
+    ASSERT_EQ(writer->Append("before"), absl::OkStatus());
+    ASSERT_EQ(writer->Overwrite(7, "new"), absl::OkStatus());
+    ASSERT_EQ(writer->Append("behind"), absl::OkStatus());
+    ASSERT_EQ(writer->Commit(), absl::OkStatus());
+    expected.replace(7, 3, "new");
+    EXPECT_TRUE(ReadFile(Path("stream")).value() == expected + "beforebehind") << size;
+  }
+}
+
 TEST_F(FileTest, WithoutCommitNothingChanges) {
   ASSERT_EQ(WriteFileAtomically(Path("kept"), "old"), absl::OkStatus());
   {

@@ -158,8 +158,8 @@ TEST_F(CheckpointDamageTest, TheManifestNamesTheShardThatIsAnother) {
   const std::string manifest = *ReadFile(path + "/manifest.json");
   const auto reader = SafetensorsReader::Open(shard);
   ASSERT_TRUE(reader.ok());
-  auto writer =
-      SafetensorsWriter::Open(shard, reader->tensors(), reader->metadata(), WithChecksums::kYes);
+  auto writer = SafetensorsWriter::Open(shard, reader->tensors(), reader->metadata(),
+                                        WithChecksums::kAsTensor);
   ASSERT_TRUE(writer.ok());
   for (const SafetensorsTensor& tensor : reader->tensors()) {
     ASSERT_TRUE(

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
 namespace lockstep {
 namespace {
+
+constexpr size_t kDigits = 16;  // of a checksum
 
 int64_t Blocks(const SafetensorsTensor& tensor) {
   return (tensor.bytes + kChecksumBlockBytes - 1) / kChecksumBlockBytes;
@@ -38,6 +43,20 @@ void FileChecksums::Add(size_t index, int64_t offset, std::span<const std::byte>
   }
 }
 
+std::string FileChecksums::ToHex() const {
+  std::string text;
+  for (const uint64_t value : values_) absl::StrAppend(&text, absl::Hex(value, absl::kZeroPad16));
+  return text;
+}
+
+bool FileChecksums::TakeHex(const std::string& text) {
+  if (text.size() != kDigits * values_.size()) return false;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (!absl::SimpleHexAtoi(text.substr(kDigits * i, kDigits), &values_[i])) return false;
+  }
+  return ToHex() == text;  // no spaces and signs, which SimpleHexAtoi permits
+}
+
 std::string LayOutWithChecksums(SafetensorsHeader* header,
                                 std::optional<FileChecksums>* checksums) {
   LayOutSafetensors(header);  // for the bytes of each tensor
@@ -47,6 +66,25 @@ std::string LayOutWithChecksums(SafetensorsHeader* header,
   header->tensors.pop_back();
   (*checksums)->SetFirstBytes(first_bytes);
   return first_bytes;
+}
+
+std::string LayOutWithChecksumsInMetadata(SafetensorsHeader* header,
+                                          std::optional<FileChecksums>* checksums) {
+  LayOutSafetensors(header);  // for the bytes of each tensor
+  checksums->emplace(header->tensors);
+  header->metadata[kChecksumsName] = std::string(kDigits * (*checksums)->values().size(), '0');
+  std::string first_bytes = LayOutSafetensors(header);
+  header->metadata.erase(kChecksumsName);
+  (*checksums)->SetFirstBytes(first_bytes);
+  return first_bytes;
+}
+
+std::optional<size_t> PlaceOfChecksums(std::string_view text) {
+  // In names and values a quotation mark has a backslash before it: this stands nowhere else.
+  const std::string before = absl::StrCat("\"", kChecksumsName, "\":\"");
+  const size_t found = text.find(before);
+  if (found == std::string_view::npos) return std::nullopt;
+  return found + before.size();
 }
 
 }  // namespace lockstep

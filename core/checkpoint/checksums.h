@@ -1,4 +1,4 @@
-// Checksums of a safetensors file, kept in the file as its last tensor, "lockstep.checksums" (U64):
+// Checksums of a safetensors file, kept in the file, as 64-bit numbers:
 //
 //   [0]  of the first bytes of the file, up to the data: length, names, shapes, metadata
 //   [1...]  of the blocks of each tensor, in the order of their data; a block has 1 MiB, the last
@@ -7,6 +7,11 @@
 // A checksum is that of core/base/checksum.h over the elements of the block, by their index in the
 // tensor. So ranks that write parts of one tensor add up what they have written, in any order, and
 // who reads a part of a tensor checks the blocks that it lies in.
+//
+// A checkpoint has them as its last tensor, "lockstep.checksums" (U64). Files that other programs
+// read as well, weights and adapters that we export, have them in the entry "lockstep.checksums" of
+// their metadata, each as 16 hexadecimal digits: other programs would take a tensor that they do
+// not know for a weight. Checksum [0] is then that of the first bytes with zeros for these digits.
 
 #pragma once
 
@@ -44,6 +49,11 @@ class FileChecksums {
 
   // As the file has them.
   std::vector<uint64_t>& values() { return values_; }
+  // As metadata has them, 16 digits each.
+  std::string ToHex() const;
+  // Takes the checksums of a file from its metadata. False where the text is not what ToHex returns
+  // for so many.
+  bool TakeHex(const std::string& text);
   // The checksum of all of them.
   uint64_t Total() const {
     return ChecksumOf(sizeof(uint64_t), 0, std::as_bytes(std::span(values_)));
@@ -60,5 +70,14 @@ class FileChecksums {
 // LayOutSafetensors for a file with checksums: returns its first bytes, whose checksum `checksums`
 // has. The tensor that holds the checksums follows those of `header`, which it does not join.
 std::string LayOutWithChecksums(SafetensorsHeader* header, std::optional<FileChecksums>* checksums);
+
+// LayOutSafetensors for a file with checksums in its metadata, which `header` does not get: returns
+// its first bytes with zeros for their digits.
+std::string LayOutWithChecksumsInMetadata(SafetensorsHeader* header,
+                                          std::optional<FileChecksums>* checksums);
+
+// Where the digits begin in the first bytes, or the JSON, of a file that we have written with
+// checksums in its metadata; nothing where they do not stand there as we write them.
+std::optional<size_t> PlaceOfChecksums(std::string_view text);
 
 }  // namespace lockstep

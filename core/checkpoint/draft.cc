@@ -128,7 +128,7 @@ class ShardedDraft : public Draft {
     const ShardNumber& number = *metadata_.shard;
     auto file =
         SafetensorsWriter::Open(ShardPath(path_, number.shard, number.shards), std::move(tensors),
-                                std::move(metadata), WithChecksums::kYes);
+                                std::move(metadata), WithChecksums::kAsTensor);
     if (absl::IsNotFound(file.status())) {
       return Annotate(file.status(), "all ranks must see the run directory");
     }

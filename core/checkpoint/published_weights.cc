@@ -1,7 +1,8 @@
 #include "core/checkpoint/published_weights.h"
 
+#include <cstddef>
 #include <algorithm>
-#include <cstring>  // std::memcmp
+#include <cstring>  // std::memcmp, std::memcpy
 #include <filesystem>
 #include <iterator>  // std::back_inserter
 #include <numeric>   // std::accumulate
@@ -59,7 +60,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// Reads elements of one tensor as fp32.
+// Reads elements of one tensor as fp32, best in the order of the file.
 class FloatReader {
  public:
   FloatReader(const SafetensorsReader& reader, const SafetensorsTensor& tensor)
@@ -67,21 +68,40 @@ class FloatReader {
 
   // Elements first, first + 1, ... in the order of the file.
   absl::Status Read(int64_t first, std::span<float> out) {
-    if (tensor_.dtype == "F32") {
-      return reader_.Read(tensor_, std::as_writable_bytes(out), first * 4);
-    }
+    if (tensor_.dtype == "F32") return ReadBytes(first * 4, std::as_writable_bytes(out));
     halves_.resize(out.size());
-    LS_RETURN_IF_ERROR(
-        reader_.Read(tensor_, std::as_writable_bytes(std::span(halves_)), first * 2));
+    LS_RETURN_IF_ERROR(ReadBytes(first * 2, std::as_writable_bytes(std::span(halves_))));
     const auto to_float = tensor_.dtype == "F16" ? HalfToFloat : BFloat16ToFloat;
     std::transform(halves_.begin(), halves_.end(), out.begin(), to_float);
     return absl::OkStatus();
   }
 
  private:
+  absl::Status ReadBytes(int64_t offset, std::span<std::byte> out) {
+    if (!reader_.has_checksums()) return reader_.Read(tensor_, out, offset);
+    // A checksum is that of a whole block, in which many short stretches may lie: the block that
+    // was read last is kept.
+    while (!out.empty()) {
+      const int64_t begin = offset / kChecksumBlockBytes * kChecksumBlockBytes;
+      if (begin != block_begin_) {
+        block_.resize(static_cast<size_t>(std::min(kChecksumBlockBytes, tensor_.bytes - begin)));
+        LS_RETURN_IF_ERROR(reader_.Read(tensor_, block_, begin));
+        block_begin_ = begin;
+      }
+      const auto in_block = static_cast<size_t>(offset - begin);
+      const size_t count = std::min(out.size(), block_.size() - in_block);
+      std::memcpy(out.data(), block_.data() + in_block, count);
+      out = out.subspan(count);
+      offset += static_cast<int64_t>(count);
+    }
+    return absl::OkStatus();
+  }
+
   const SafetensorsReader& reader_;
   const SafetensorsTensor& tensor_;
   std::vector<uint16_t> halves_;
+  std::vector<std::byte> block_;
+  int64_t block_begin_ = -1;  // its first byte in the tensor; -1: no block was read
 };
 
 // A range of columns of one row of a matrix, and where its elements go.
@@ -385,7 +405,8 @@ absl::Status WriteFile(const std::string& path, const PublishedNames& names,
   }
   // Hugging Face's transformers refuse a file that does not say so.
   LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                      SafetensorsWriter::Open(path, std::move(tensors), {{"format", "pt"}}));
+                      SafetensorsWriter::Open(path, std::move(tensors), {{"format", "pt"}},
+                                              WithChecksums::kInMetadata));
   for (size_t i = 0; i < sources.size(); ++i) {
     const PublishedTensor& published = names.tensors[numbers[i]];
     const Shape& shape = sources[i]->full_shape;

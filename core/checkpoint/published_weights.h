@@ -30,8 +30,9 @@ class PublishedWeights {
   absl::Status Check(const std::vector<StateTensor>& state) const;
 
   // Fills the tensors of `state`, fp32 parts of parameters, which have passed the check, reading no
-  // other elements (of a transposed matrix, those of the same rows). FailedPrecondition where the
-  // files hold a tied parameter twice, with different values.
+  // other elements (of a transposed matrix, those of the same rows; of a file with checksums, those
+  // of the same blocks). FailedPrecondition where the files hold a tied parameter twice, with
+  // different values. DataLoss where a file with checksums does not hold what was written.
   absl::Status Read(const std::vector<StateTensor>& state, Kernels& kernels) const;
 
  private:
@@ -61,7 +62,8 @@ class PublishedWeights {
 // Writes whole fp32 tensors so, one after the other, without the prefix and each tied parameter
 // once, as Hugging Face's transformers do: into `folder`, which is made where it is missing, and
 // with the config.json of `names`. Weights of more than `file_bytes` are divided among several
-// files of at most so many bytes, or one tensor, with an index.
+// files of at most so many bytes, or one tensor, with an index. Each file has checksums in
+// its metadata, to which PublishedWeights holds what it reads; the index and config.json have none.
 absl::Status WritePublishedModel(const std::string& folder, const PublishedNames& names,
                                  const std::vector<StateTensor>& state, int64_t file_bytes,
                                  Kernels& kernels);

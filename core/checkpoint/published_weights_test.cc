@@ -1,5 +1,6 @@
 #include "core/checkpoint/published_weights.h"
 
+#include <utility>
 #include <algorithm>
 #include <cmath>  // std::nanf
 #include <cstdint>
@@ -26,7 +27,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -175,9 +175,9 @@ TEST_F(PublishedWeightsTest, ReadsAnySlice) {
   ExpectLoads(with_slice("ours.weight", {.dimension = 1, .ranges = {{0, 1}, {2, 1}}}));
 }
 
-// Larger than what is read together.
+// Larger than what is read together, and than a block of checksums.
 TEST_F(PublishedWeightsTest, ReadsLongMatrices) {
-  constexpr int64_t kOut = 9000, kIn = 7;
+  constexpr int64_t kOut = 90'000, kIn = 7;
   const auto value = [](int64_t out, int64_t in) { return static_cast<float>(out * kIn + in); };
   SafetensorsByHand file;
   file.Add("w", kIn, kOut, [&](int64_t in, int64_t out) { return value(out, in); });
@@ -185,10 +185,19 @@ TEST_F(PublishedWeightsTest, ReadsLongMatrices) {
   const PublishedNames names = {
       .prefix = "", .tensors = {{"w", "w", Layout::kTransposed}}, .tied = {}, .ignored = {}};
   const std::vector<StateTensor> state = {Whole("w", {kOut, kIn})};
-  ASSERT_EQ(LoadWeights(path_, names, state, kernels_), absl::OkStatus());
-  for (int64_t i = 0; i < kOut * kIn; ++i) {
-    ASSERT_EQ(state[0].tensor.data<float>()[i], static_cast<float>(i));
-  }
+  const auto expect = [&] {
+    ASSERT_EQ(LoadWeights(path_, names, state, kernels_), absl::OkStatus());
+    for (int64_t i = 0; i < kOut * kIn; ++i) {
+      ASSERT_EQ(state[0].tensor.data<float>()[i], static_cast<float>(i));
+    }
+  };
+  expect();
+  // With checksums.
+  ASSERT_EQ(WritePublishedModel(folder_ + "/written", names, state, kManyBytes, kernels_),
+            absl::OkStatus());
+  path_ = folder_ + "/written";
+  kernels_.Fill(state[0].tensor, -777);
+  expect();
 }
 
 TEST_F(PublishedWeightsTest, ListsAllThatDoesNotFit) {
@@ -258,9 +267,14 @@ TEST_F(PublishedWeightsTest, WritesWhatOthersRead) {
   const std::string bytes = *ReadFile(path);
   uint64_t length = 0;
   for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
-  const auto header = nlohmann::json::parse(bytes.substr(8, length));
+  auto header = nlohmann::json::parse(bytes.substr(8, length));
+  auto metadata = header["__metadata__"];
+  header.erase("__metadata__");
+  EXPECT_EQ(metadata["format"], "pt");
+  // One for the header and one for each tensor.
+  EXPECT_EQ(metadata["lockstep.checksums"].get<std::string>().size(), 16u * 4);
+  EXPECT_EQ(metadata.size(), 2u);
   EXPECT_EQ(header, nlohmann::json::parse(R"({
-    "__metadata__": {"format": "pt"},
     "w": {"dtype": "F32", "shape": [3, 5], "data_offsets": [0, 60]},
     "b": {"dtype": "F32", "shape": [5], "data_offsets": [60, 80]},
     "t": {"dtype": "F32", "shape": [4, 3], "data_offsets": [80, 128]}
@@ -274,6 +288,29 @@ TEST_F(PublishedWeightsTest, WritesWhatOthersRead) {
   for (const std::string& named : {path, written}) {
     path_ = named;
     ExpectLoads(State());
+  }
+}
+
+TEST_F(PublishedWeightsTest, DamagedWeightsAreNotRead) {
+  Write(File().Bytes());
+  const std::vector<StateTensor> state = State();
+  ExpectLoads(state);
+  ASSERT_EQ(WritePublishedModel(folder_ + "/written", kNames, state, kManyBytes, kernels_),
+            absl::OkStatus());
+  path_ = folder_ + "/written";
+  const std::string file = path_ + "/model.safetensors";
+  const std::string good = *ReadFile(file);
+  // 60 bytes of w, 20 of b, 48 of t.
+  for (const auto& [from_end, tensor] : {std::pair(128, "'w'"), {50, "'b'"}, {1, "'t'"}}) {
+    std::string bytes = good;
+    char& byte = bytes[bytes.size() - static_cast<size_t>(from_end)];
+    byte = static_cast<char>(byte ^ 1);
+    std::ofstream(file, std::ios::binary) << bytes;
+    const absl::Status status = LoadWeights(path_, kNames, State(), kernels_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(file),
+                      HasSubstr(absl::StrCat("of tensor ", tensor, " do not have the checksum"))));
   }
 }
 

@@ -81,16 +81,18 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
   reader.data_begin_ = kLengthBytes + static_cast<int64_t>(header_bytes);
   LS_ASSIGN_OR_RETURN(reader.header_,
                       ParseSafetensorsHeader(json, file_bytes - reader.data_begin_, path));
-  LS_RETURN_IF_ERROR(reader.TakeChecksums(header_bytes, json));
+  std::string first_bytes(kLengthBytes, '\0');
+  std::memcpy(first_bytes.data(), &header_bytes, sizeof(header_bytes));
+  LS_RETURN_IF_ERROR(reader.TakeChecksums(first_bytes + json));
   for (size_t i = 0; i < reader.tensors().size(); ++i) {
     reader.index_.emplace(reader.tensors()[i].name, i);
   }
   return reader;
 }
 
-absl::Status SafetensorsReader::TakeChecksums(uint64_t header_bytes, const std::string& json) {
+absl::Status SafetensorsReader::TakeChecksums(std::string first_bytes) {
   if (header_.tensors.empty() || header_.tensors.back().name != kChecksumsName) {
-    return absl::OkStatus();
+    return TakeChecksumsFromMetadata(std::move(first_bytes));
   }
   const SafetensorsTensor stored = header_.tensors.back();
   header_.tensors.pop_back();
@@ -103,13 +105,32 @@ absl::Status SafetensorsReader::TakeChecksums(uint64_t header_bytes, const std::
   checksums_.emplace(header_.tensors);
   LS_RETURN_IF_ERROR(ReadAt(path_, file_.get(), data_begin_ + stored.begin,
                             std::as_writable_bytes(std::span(checksums_->values()))));
-  std::string first_bytes(sizeof(header_bytes), '\0');
-  std::memcpy(first_bytes.data(), &header_bytes, sizeof(header_bytes));
-  first_bytes += json;
+  return CheckFirstBytes(first_bytes);
+}
+
+absl::Status SafetensorsReader::TakeChecksumsFromMetadata(std::string first_bytes) {
+  const auto stored = header_.metadata.find(kChecksumsName);
+  if (stored == header_.metadata.end()) return absl::OkStatus();
+  remedy_ =
+      absl::StrCat(kDamageRemedy, ". If another program has changed the file on purpose, remove \"",
+                   kChecksumsName, "\" from its metadata");
+  checksums_.emplace(header_.tensors);
+  const std::optional<size_t> place = PlaceOfChecksums(first_bytes);
+  const size_t digits = stored->second.size();
+  if (!checksums_->TakeHex(stored->second) || !place || *place + digits > first_bytes.size()) {
+    return UnsoundSafetensors(path_, absl::StrCat("\"", kChecksumsName,
+                                                  "\" of its metadata is not that of its tensors' "
+                                                  "checksums"));
+  }
+  header_.metadata.erase(stored);
+  return CheckFirstBytes(first_bytes.replace(*place, digits, digits, '0'));
+}
+
+absl::Status SafetensorsReader::CheckFirstBytes(const std::string& first_bytes) const {
   if (ChecksumOf(first_bytes) == checksums_->first_bytes()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "\"", path_, "\" is damaged: its header does not have the checksum that was saved with it",
-      kDamageRemedy));
+      remedy_));
 }
 
 const SafetensorsTensor* SafetensorsReader::Find(const std::string& name) const {
@@ -164,10 +185,9 @@ absl::Status SafetensorsReader::CheckBlock(const SafetensorsTensor& tensor, int6
   if (ChecksumOf(size, begin / size, block) == checksums_->Block(index, number)) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(
-      absl::StrCat("\"", path_, "\" is damaged: bytes ", begin, " to ",
-                   begin + std::ssize(block) - 1, " of tensor '", tensor.name,
-                   "' do not have the checksum that was saved with them", kDamageRemedy));
+  return absl::DataLossError(absl::StrCat(
+      "\"", path_, "\" is damaged: bytes ", begin, " to ", begin + std::ssize(block) - 1,
+      " of tensor '", tensor.name, "' do not have the checksum that was saved with them", remedy_));
 }
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Open(
@@ -175,13 +195,25 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Open(
     std::map<std::string, std::string> metadata, WithChecksums with_checksums) {
   SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
   std::optional<FileChecksums> checksums;
-  const std::string first_bytes = with_checksums == WithChecksums::kYes
-                                      ? LayOutWithChecksums(&header, &checksums)
-                                      : LayOutSafetensors(&header);
+  std::string first_bytes;
+  switch (with_checksums) {
+    case WithChecksums::kNo:
+      first_bytes = LayOutSafetensors(&header);
+      break;
+    case WithChecksums::kAsTensor:
+      first_bytes = LayOutWithChecksums(&header, &checksums);
+      break;
+    case WithChecksums::kInMetadata:
+      first_bytes = LayOutWithChecksumsInMetadata(&header, &checksums);
+      break;
+  }
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
   LS_RETURN_IF_ERROR(file.Append(first_bytes));
-  SafetensorsWriter writer(std::move(file), std::move(header));
+  SafetensorsWriter writer(std::move(file), std::move(header), with_checksums);
   writer.checksums_ = std::move(checksums);
+  if (with_checksums == WithChecksums::kInMetadata) {
+    writer.place_of_checksums_ = static_cast<int64_t>(PlaceOfChecksums(first_bytes).value());
+  }
   writer.SkipComplete();
   return writer;
 }
@@ -200,9 +232,11 @@ absl::Status SafetensorsWriter::Append(const std::string& name, std::span<const 
 
 absl::Status SafetensorsWriter::Commit() {
   CHECK_EQ(current_, header_.tensors.size()) << header_.tensors[current_].name << " lacks bytes";
-  if (checksums_) {
+  if (with_checksums_ == WithChecksums::kAsTensor) {
     const auto bytes = std::as_bytes(std::span(checksums_->values()));
     LS_RETURN_IF_ERROR(file_.Append({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  } else if (with_checksums_ == WithChecksums::kInMetadata) {
+    LS_RETURN_IF_ERROR(file_.Overwrite(place_of_checksums_, checksums_->ToHex()));
   }
   return file_.Commit();
 }

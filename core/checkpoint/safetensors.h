@@ -41,12 +41,13 @@ class SafetensorsReader {
   static absl::StatusOr<SafetensorsReader> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // But for the tensor that holds checksums.
+  // Without the tensor that holds checksums.
   const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
   bool has_checksums() const { return checksums_.has_value(); }
   // One number for all that a file with checksums holds.
   uint64_t checksum() const { return checksums_->Total(); }
   int64_t file_bytes() const { return file_bytes_; }
+  // Without the entry that holds checksums.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
   // The tensor of that name, or null. O(log n).
@@ -66,7 +67,10 @@ class SafetensorsReader {
       : path_(std::move(path)), file_(std::move(file)) {}
 
   // Reads the checksums of a file that has them, and holds its header to them.
-  absl::Status TakeChecksums(uint64_t header_bytes, const std::string& json);
+  absl::Status TakeChecksums(std::string first_bytes);
+  absl::Status TakeChecksumsFromMetadata(std::string first_bytes);
+  // Holds the header to the checksums.
+  absl::Status CheckFirstBytes(const std::string& first_bytes) const;
   absl::Status CheckBlock(const SafetensorsTensor& tensor, int64_t number,
                           std::span<const std::byte> block) const;
 
@@ -76,7 +80,9 @@ class SafetensorsReader {
   int64_t data_begin_ = 0;
   SafetensorsHeader header_;
   std::optional<FileChecksums> checksums_;  // none: the file has none
-  std::map<std::string, size_t> index_;     // into header_.tensors
+  // What a user can do about damage.
+  std::string remedy_ = kDamageRemedy;
+  std::map<std::string, size_t> index_;  // into header_.tensors
 };
 
 // A file being written; it appears under its name when it is whole. For one thread at a time.
@@ -103,17 +109,19 @@ class SafetensorsWriter {
   absl::Status Commit();
 
  private:
-  SafetensorsWriter(AtomicFileWriter file, SafetensorsHeader header)
-      : file_(std::move(file)), header_(std::move(header)) {}
+  SafetensorsWriter(AtomicFileWriter file, SafetensorsHeader header, WithChecksums with_checksums)
+      : file_(std::move(file)), header_(std::move(header)), with_checksums_(with_checksums) {}
 
   // Moves on to the next tensor that lacks bytes.
   void SkipComplete();
 
   AtomicFileWriter file_;
-  SafetensorsHeader header_;  // without the tensor of checksums
+  SafetensorsHeader header_;  // without checksums
+  WithChecksums with_checksums_;
   std::optional<FileChecksums> checksums_;
-  size_t current_ = 0;  // index of the tensor being written
-  int64_t filled_ = 0;  // bytes of it that are there
+  int64_t place_of_checksums_ = 0;  // in the file, if they are in its metadata
+  size_t current_ = 0;              // index of the tensor being written
+  int64_t filled_ = 0;              // bytes of it that are there
 };
 
 }  // namespace lockstep

@@ -53,8 +53,13 @@ inline constexpr char kDamageRemedy[] = "; put a sound copy in its place, or use
 // The error of a file that is none of the format, or was cut short: InvalidArgument.
 absl::Status UnsoundSafetensors(const std::string& file, const std::string& what);
 
-// Whether a file that we write has the checksums of its contents (core/checkpoint/checksums.h).
-enum class WithChecksums { kNo, kYes };
+// Whether a file that we write has the checksums of its contents, and where
+// (core/checkpoint/checksums.h).
+enum class WithChecksums {
+  kNo,
+  kAsTensor,    // for our own programs: others see a tensor more
+  kInMetadata,  // for other programs, which pass over metadata that they do not know
+};
 
 // Lays the tensors out one after the other: fills in `begin` and `bytes`, and returns the first
 // bytes of the file, up to the data, which they let begin on a multiple of 64. Names must be

@@ -179,6 +179,129 @@ TEST(SafetensorsWriterTest, WritesWhatTheFormatAsksFor) {
   EXPECT_THAT(reader->metadata(), ElementsAre(Pair("format", "lockstep")));
 }
 
+// The sum that core/base/checksum.h describes, with plain loops.
+uint64_t Checksum(const std::vector<uint64_t>& elements, uint64_t first = 0) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    uint64_t x = (first + i + 1) * 0x9e3779b97f4a7c15 + elements[i];
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    sum += x ^ (x >> 31);
+  }
+  return sum;
+}
+
+// Two tensors, of which the first has more than a block.
+constexpr int64_t kManyElements = (int64_t{1} << 18) + 5;
+
+void WriteWithChecksumsInMetadata(const std::string& path, const std::vector<float>& many,
+                                  const std::vector<uint8_t>& few) {
+  absl::StatusOr<SafetensorsWriter> writer = SafetensorsWriter::Open(
+      path,
+      {{.name = "many", .dtype = "F32", .shape = {std::ssize(many)}},
+       {.name = "few", .dtype = "U8", .shape = {std::ssize(few)}}},
+      {{"format", "pt"}, {"quoted", "\"lockstep.checksums\":\""}}, WithChecksums::kInMetadata);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_EQ(writer->Append("many", std::as_bytes(std::span(many))), absl::OkStatus());
+  ASSERT_EQ(writer->Append("few", std::as_bytes(std::span(few))), absl::OkStatus());
+  ASSERT_EQ(writer->Commit(), absl::OkStatus());
+}
+
+TEST(SafetensorsWriterTest, MetadataMayHoldTheChecksums) {
+  const std::string path = PathFor("file");
+  std::vector<float> many(kManyElements);
+  std::iota(many.begin(), many.end(), 1.0f);
+  WriteWithChecksumsInMetadata(path, many, {7, 8, 9});
+  // Found by the format's rules alone.
+  const std::string file = ReadFile(path).value();
+  uint64_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(file[i]);
+  EXPECT_EQ(file.size(), 8 + length + 4 * kManyElements + 3) << "there is no tensor more";
+  const std::string before = ",\"lockstep.checksums\":\"";
+  const size_t digits = file.find(before) + before.size();
+  ASSERT_LT(digits, 8 + length);
+  EXPECT_EQ(file[digits + 4 * 16], '"');
+  std::string first_bytes = file.substr(0, 8 + length);
+  first_bytes.replace(digits, 4 * 16, 4 * 16, '0');
+  std::vector<uint64_t> words;
+  for (const float value : many) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    words.push_back(bits);
+  }
+  std::vector<uint64_t> bytes;
+  for (const char byte : first_bytes) bytes.push_back(static_cast<unsigned char>(byte));
+  const auto block = words.begin() + (1 << 18);
+  const std::vector<uint64_t> expected = {Checksum(bytes), Checksum({words.begin(), block}),
+                                          Checksum({block, words.end()}, 1 << 18),
+                                          Checksum({7, 8, 9})};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(std::stoull(file.substr(digits + 16 * i, 16), nullptr, 16), expected[i]) << i;
+  }
+
+  const absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(reader->has_checksums());
+  EXPECT_THAT(reader->metadata(),
+              ElementsAre(Pair("format", "pt"), Pair("quoted", "\"lockstep.checksums\":\"")));
+  EXPECT_TRUE(ReadAll<float>(*reader, "many").value() == many);
+  EXPECT_THAT(ReadAll<uint8_t>(*reader, "few").value(), ElementsAre(7, 8, 9));
+}
+
+absl::Status ReadBoth(const std::string& path) {
+  const absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  const absl::Status many = ReadAll<float>(*reader, "many").status();
+  return many.ok() ? ReadAll<uint8_t>(*reader, "few").status() : many;
+}
+
+TEST(SafetensorsReaderTest, ChecksumsInMetadataShowWhatIsDamaged) {
+  const std::string path = PathFor("file");
+  std::vector<float> many(kManyElements);
+  WriteWithChecksumsInMetadata(path, many, {7, 8, 9});
+  const std::string good = ReadFile(path).value();
+  const auto damage = [&](size_t at) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    Write(path, bytes);
+    const absl::Status status = ReadBoth(path);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    return Message(status);
+  };
+  EXPECT_THAT(damage(good.size() - 4),
+              HasSubstr("bytes 1048576 to 1048595 of tensor 'many' do not have the checksum"));
+  EXPECT_THAT(damage(good.size() - 1), HasSubstr("bytes 0 to 2 of tensor 'few' do not have"));
+  EXPECT_THAT(damage(good.find("\"pt\"") + 1),
+              testing::AllOf(HasSubstr("its header does not have the checksum"),
+                             HasSubstr("remove \"lockstep.checksums\" from its metadata")));
+}
+
+// Whichever bit of a small file is flipped, nothing else is read than what was written.
+TEST(SafetensorsReaderTest, NoFlippedBitChangesWhatIsRead) {
+  const std::string path = PathFor("file");
+  const std::vector<float> many = {1.5f, -2.0f};
+  const std::vector<uint8_t> few = {7, 8, 9};
+  WriteWithChecksumsInMetadata(path, many, few);
+  const std::string good = ReadFile(path).value();
+  int64_t read = 0;
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string flipped = good;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
+    Write(path, flipped);
+    const absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+    if (!reader.ok()) continue;
+    const auto many_read = ReadAll<float>(*reader, "many");
+    const auto few_read = ReadAll<uint8_t>(*reader, "few");
+    if (!many_read.ok() || !few_read.ok()) continue;
+    ++read;
+    EXPECT_EQ(*many_read, many) << bit;
+    EXPECT_EQ(*few_read, few) << bit;
+    EXPECT_EQ(reader->tensors().size(), 2u) << bit;
+  }
+  // What goes unseen is a bit of the name of the checksums, without which there are none.
+  EXPECT_LE(read, 8 * std::ssize(std::string("lockstep.checksums")));
+}
+
 TEST(SafetensorsWriterTest, WithoutCommitNothingChanges) {
   const std::string path = PathFor("file");
   Write(path, "old");

@@ -277,7 +277,8 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
   }
   LS_RETURN_IF_ERROR(MakeDirectories(folder));
   LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                      SafetensorsWriter::Open(folder + kWeightsFile, tensors, {{"format", "pt"}}));
+                      SafetensorsWriter::Open(folder + kWeightsFile, tensors, {{"format", "pt"}},
+                                              WithChecksums::kInMetadata));
   for (size_t i = 0; i < tensors.size(); ++i) {
     LS_RETURN_IF_ERROR(
         writer.Append(tensors[i].name, std::as_bytes(std::span<const float>(values[i]))));

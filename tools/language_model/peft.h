@@ -17,12 +17,13 @@ namespace lockstep {
 // one. Where each projection is a module (Llama's q_proj), an adapter of the whole layer is written
 // for each of them, with one A and the projection's rows of B. What they add is the same.
 
-// Writes the adapters of a model in memory. InvalidArgument for a layer without a published name.
+// Writes the adapters of a model in memory, with checksums in the metadata of the file of weights.
+// InvalidArgument for a layer without a published name.
 absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& kernels);
 
 // Adds the adapters of a folder to a model in memory that has none: each of a whole module. An
 // error names what is not read: other kinds of adapters, trained biases, modules that the model has
-// not.
+// not. DataLoss where a file with checksums does not hold what was written.
 absl::Status AddPeftAdapters(Model& model, const std::string& folder, Kernels& kernels);
 
 }  // namespace lockstep

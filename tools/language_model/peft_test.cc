@@ -245,6 +245,22 @@ TEST_F(PeftTest, ARunInSixteenBitsShowsItsBase) {
   Trained(R"(["*.qkv"])", {"precision.compute=bf16"});
 }
 
+TEST_F(PeftTest, DamagedAdaptersAreNotRead) {
+  const LoadedModel trained = Trained(R"(["*.qkv"])");
+  ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
+  ASSERT_EQ(ExportModel(trained, Path("base"), kFileBytes, kernels_), absl::OkStatus());
+  const std::string file = Path("peft/adapter_model.safetensors");
+  std::string bytes = *ReadFile(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // the exponent of the last number
+  std::ofstream(file, std::ios::binary) << bytes;
+  auto base = LoadPublished(Path("base/model.safetensors"), kernels_);
+  ASSERT_TRUE(base.ok()) << base.status();
+  const absl::Status status = AddPeftAdapters(base->model, Path("peft"), kernels_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(file), HasSubstr("h.1.attn.c_attn.lora_B.weight' do not have")));
+}
+
 TEST_F(PeftTest, WhatIsNotReadIsRefused) {
   const LoadedModel trained = Trained(R"(["*.qkv"])");
   ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
