@@ -1,11 +1,13 @@
 #include "core/report/restart_log.h"
 
 #include <fcntl.h>   // O_APPEND
-#include <unistd.h>  // write
+#include <unistd.h>  // ftruncate, write
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,6 +25,25 @@ namespace {
 constexpr char kLaunched[] = "launched";
 
 std::string PathOf(const std::string& out) { return absl::StrCat(out, "/", kRestartsFile); }
+
+// A row of the file; nothing where it cannot be read.
+std::optional<Restart> RestartOf(const nlohmann::json& row) {
+  const auto has = [&](const char* key, bool (nlohmann::json::*is)() const noexcept) {
+    return row.is_object() && row.contains(key) && (row[key].*is)();
+  };
+  if (!has("time", &nlohmann::json::is_string) || !has("cause", &nlohmann::json::is_string) ||
+      !has("steps", &nlohmann::json::is_number_integer) ||
+      !has("formation", &nlohmann::json::is_string)) {
+    return std::nullopt;
+  }
+  Restart restart = {.time = row["time"].get<std::string>(),
+                     .cause = row["cause"].get<std::string>(),
+                     .steps = row["steps"].get<int64_t>(),
+                     .formation = row["formation"].get<std::string>()};
+  if (has("state", &nlohmann::json::is_string)) restart.state = row["state"].get<std::string>();
+  if (has("seconds", &nlohmann::json::is_number)) restart.seconds = row["seconds"].get<double>();
+  return restart;
+}
 
 }  // namespace
 
@@ -57,12 +78,13 @@ absl::Status BeginRestarts(const std::string& out, const std::string& formation)
 }
 
 absl::Status AppendRestart(const std::string& out, const Restart& restart) {
-  // A row that a killed launcher has left incomplete gets its end first.
   LS_ASSIGN_OR_RETURN(const std::string before, ReadFile(PathOf(out)));
-  const bool is_whole = before.empty() || before.back() == '\n';
-  const std::string text = absl::StrCat(is_whole ? "" : "\n", restart.ToRow(), "\n");
   LS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(PathOf(out), O_WRONLY | O_APPEND));
-  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  const size_t whole_rows = before.rfind('\n') + 1;  // 0 where there is none
+  const bool is_cut =
+      whole_rows == before.size() || ftruncate(file.get(), static_cast<off_t>(whole_rows)) == 0;
+  const std::string text = absl::StrCat(restart.ToRow(), "\n");
+  if (!is_cut || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot write \"", PathOf(out), "\""));
   }
   return absl::OkStatus();
@@ -71,27 +93,18 @@ absl::Status AppendRestart(const std::string& out, const Restart& restart) {
 absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
   if (!PathExists(PathOf(out))) return std::vector<Restart>();
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(PathOf(out)));
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  lines.pop_back();  // what stands behind the last line end
   std::vector<Restart> restarts;
-  for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    const auto row =
-        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (row.is_discarded()) continue;  // cut short by the launcher's end
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto row = nlohmann::json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
     if (row.is_object() && row.contains(kLaunched)) continue;
-    const auto has = [&](const char* key, bool (nlohmann::json::*is)() const noexcept) {
-      return row.is_object() && row.contains(key) && (row[key].*is)();
-    };
-    if (!has("time", &nlohmann::json::is_string) || !has("cause", &nlohmann::json::is_string) ||
-        !has("steps", &nlohmann::json::is_number_integer) ||
-        !has("formation", &nlohmann::json::is_string)) {
-      return InvalidArgument(PathOf(out), ": \"", line, "\" is no row of a restart");
+    std::optional<Restart> restart = RestartOf(row);
+    if (!restart) {
+      return InvalidArgument(PathOf(out), ":", i + 1, ": \"", lines[i],
+                             "\" is no row of a restart: the file was changed or is damaged");
     }
-    Restart restart = {.time = row["time"].get<std::string>(),
-                       .cause = row["cause"].get<std::string>(),
-                       .steps = row["steps"].get<int64_t>(),
-                       .formation = row["formation"].get<std::string>()};
-    if (has("state", &nlohmann::json::is_string)) restart.state = row["state"].get<std::string>();
-    if (has("seconds", &nlohmann::json::is_number)) restart.seconds = row["seconds"].get<double>();
-    restarts.push_back(std::move(restart));
+    restarts.push_back(*std::move(restart));
   }
   return restarts;
 }

@@ -39,10 +39,12 @@ Restart RestartNow(std::string cause);
 
 // Begins the file, if it is not there.
 absl::Status BeginRestarts(const std::string& out, const std::string& formation);
-// Adds a row, which survives the process. The file has been begun.
+// Adds a row, which survives the process. The file has been begun. A last row that a killed
+// launcher has left incomplete, without its line end, is cut first.
 absl::Status AppendRestart(const std::string& out, const Restart& restart);
-// The restarts of a run, in order; none where no launcher has written any. A last row that a killed
-// launcher has left incomplete is passed over; InvalidArgument for other rows that are none.
+// The restarts of a run, in order; none where no launcher has written any. A last row without line
+// end is passed over. InvalidArgument, with file and line, for another row that cannot be read: the
+// file was changed or is damaged.
 absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out);
 
 // A table for a terminal, with a line on the median time to go on.

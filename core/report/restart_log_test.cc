@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -10,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -61,6 +64,24 @@ TEST_F(RestartLogTest, RefusesOtherRows) {
   Append("{\"time\": 3}\n");
   EXPECT_THAT(std::string(ReadRestarts(out_).status().message()),
               HasSubstr("is no row of a restart"));
+}
+
+// A flipped bit in a row that was whole is no row that a kill has cut short.
+TEST_F(RestartLogTest, ADamagedRowIsNamed) {
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=4"), absl::OkStatus());
+  ASSERT_EQ(AppendRestart(out_, killed_), absl::OkStatus());
+  ASSERT_EQ(AppendRestart(out_, again_), absl::OkStatus());
+  const std::string path = out_ + "/" + kRestartsFile;
+  const std::string good = ReadFile(path).value();
+  for (const size_t begin : {good.find("{\"time"), good.rfind("{\"time")}) {
+    std::string bytes = good;
+    bytes[begin] = 'z';  // no JSON
+    ASSERT_EQ(WriteFileAtomically(path, bytes), absl::OkStatus());
+    const int line = begin == good.rfind("{\"time") ? 3 : 2;
+    EXPECT_THAT(std::string(ReadRestarts(out_).status().message()),
+                AllOf(HasSubstr(absl::StrCat(path, ":", line, ": \"z\"time\"")),
+                      HasSubstr("the file was changed or is damaged")));
+  }
 }
 
 TEST(RestartTest, NowIsInUtc) {

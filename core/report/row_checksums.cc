@@ -60,21 +60,45 @@ size_t BytesBefore(int64_t steps, int64_t begin, const RowFormat& format, absl::
 // Rows of row_checksums.jsonl.
 const RowFormat& kFormat = kMetricsJsonl;
 
+// The member of a row that has the row's own checksum.
+constexpr char kOwnChecksum[] = "row";
+
+std::string Digits(uint64_t checksum) {
+  return absl::StrCat(absl::Hex(checksum, absl::kZeroPad16));
+}
+
+// Whether a row is what was written, as far as the row itself can tell.
+bool IsSound(Json row) {
+  const auto stored = row.find(kOwnChecksum);
+  if (stored == row.end()) return true;  // of an earlier version
+  const Json checksum = *stored;
+  row.erase(kOwnChecksum);
+  return checksum == Digits(ChecksumOf(row.dump()));
+}
+
+absl::Status DamagedRow(const std::string& path, size_t line) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, ":", line,
+                   ": the row is not what was written: the file was changed or is damaged. Put it "
+                   "back; or remove it, to go on without comparing what other files hold"));
+}
+
 // The rows of checkpoints with at most `steps` behind them.
 absl::StatusOr<std::vector<Json>> RowsBefore(const std::string& path, int64_t steps) {
   std::vector<Json> rows;
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) return rows;
   if (!text.ok()) return text.status();
-  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
-    const absl::StatusOr<int64_t> step = kFormat.step_of_row(std::string(line));
-    if (!step.ok()) {
-      // A killed program may have left half a row.
-      if (line.data() + line.size() == text->data() + text->size()) break;
-      return Annotate(step.status(), path);
-    }
+  std::vector<std::string> lines = absl::StrSplit(*text, '\n');
+  lines.pop_back();  // a killed program may have left half a row
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const absl::StatusOr<int64_t> step = kFormat.step_of_row(lines[i]);
+    if (!step.ok()) return DamagedRow(path, i + 1);
+    Json row = Json::parse(lines[i]);
+    // Before its step is believed.
+    if (!IsSound(row)) return DamagedRow(path, i + 1);
     if (*step >= steps) break;
-    rows.push_back(Json::parse(line.begin(), line.end()));
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -156,9 +180,9 @@ absl::Status RowChecksums::Add(int64_t steps) {
     const size_t bytes = BytesBefore(steps, prefix.bytes, *file.format, *text);
     prefix.checksum += ChecksumFrom(prefix.bytes, absl::string_view(*text).substr(0, bytes));
     prefix.bytes += static_cast<int64_t>(bytes);
-    row[file.name] = {{"bytes", prefix.bytes},
-                      {"checksum", absl::StrCat(absl::Hex(prefix.checksum, absl::kZeroPad16))}};
+    row[file.name] = {{"bytes", prefix.bytes}, {"checksum", Digits(prefix.checksum)}};
   }
+  row[kOwnChecksum] = Digits(ChecksumOf(row.dump()));
   LS_RETURN_IF_ERROR(file_->Append(row.dump()));
   added_steps_ = steps;
   return file_->Sync();

@@ -2,7 +2,9 @@
 // checkpoints were saved, so that --resume does not go on behind a row that has changed since.
 //
 // A row for each checkpoint: the last step behind it, and for each file how many bytes of it belong
-// to steps up to that one, and their checksum. The files themselves stay as they are.
+// to steps up to that one, and their checksum. The files themselves stay as they are. "row" of a
+// row is the checksum of the row without it, so that damage of a row is not taken for damage of a
+// file; rows of earlier versions lack it.
 
 #pragma once
 
@@ -24,8 +26,9 @@ class RowChecksums {
  public:
   // Holds the `files` in the run directory `out` to the checksums of the checkpoints with at most
   // `steps` behind them. FailedPrecondition names the file, and the steps among whose rows the
-  // change is. What no checksum was kept of passes, and so does a file that is gone
-  // (RowFile::Check says which rows must be there). Reads the files once.
+  // change is; or row_checksums.jsonl and the row of it that has changed. What no checksum was kept
+  // of passes, and so does a file that is gone (RowFile::Check says which rows must be there).
+  // Reads the files once.
   static absl::Status Check(const std::string& out, const std::vector<NamedRows>& files,
                             int64_t steps);
 

@@ -246,12 +246,6 @@ void AddCheckpoints(const Reports& reports, std::string& text) {
                   FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
 }
 
-// The ranks that the run has lost so far; none where the file is damaged, as whoever adds to it
-// says.
-std::vector<Restart> RestartsOf(const RunDescription& run) {
-  return ReadRestarts(run.out).value_or(std::vector<Restart>());
-}
-
 Json SummaryJson(const RunDescription& run, const Reports& reports,
                  const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -330,7 +324,9 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
          {"seconds", change.seconds},
          {"bytes", {{"predicted", change.planned_bytes}, {"measured", change.sent_bytes}}}});
   }
-  for (const Restart& restart : RestartsOf(run)) {
+  // The ranks that the run has lost so far. Where the file is damaged, AddRestarts says so.
+  const auto restarts = ReadRestarts(run.out);
+  for (const Restart& restart : restarts.value_or(std::vector<Restart>())) {
     summary["restarts"].push_back(Json::parse(restart.ToRow()));
   }
   for (const SlowRank& slow : first.slow_ranks) {
@@ -444,8 +440,12 @@ void AddSlowRanks(const RankReport& first, std::string& text) {
 }
 
 void AddRestarts(const RunDescription& run, std::string& text) {
-  const std::vector<Restart> restarts = RestartsOf(run);
-  if (!restarts.empty()) absl::StrAppend(&text, "  lost ranks\n", RestartsTable(restarts));
+  const auto restarts = ReadRestarts(run.out);
+  if (!restarts.ok()) {
+    absl::StrAppend(&text, "  lost ranks are not listed: ", restarts.status().message(), "\n");
+  } else if (!restarts->empty()) {
+    absl::StrAppend(&text, "  lost ranks\n", RestartsTable(*restarts));
+  }
 }
 
 std::string SummaryText(const RunDescription& run, const Reports& reports,
