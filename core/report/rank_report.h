@@ -55,7 +55,7 @@ struct RankReport {
   int64_t steps_behind = 0;  // of the whole run, with those before this attempt
   bool ended_early = false;  // validation.patience has ended the run before its last step
   std::vector<MeshChange> changes;
-  std::vector<SlowRank> slow_ranks;  // by rank; the same on all ranks
+  std::vector<SlowRank> slow_ranks;  // in this attempt, by rank; the same on all ranks
   CostPrediction prediction;
   // By block, where the strategy asked for them; the same on all ranks.
   std::vector<BlockProfile> profiles;

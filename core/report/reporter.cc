@@ -164,13 +164,7 @@ absl::Status Reporter::Change(const MeshChange& change) {
 absl::Status Reporter::Slow(const Straggler& straggler) {
   Note(absl::StrFormat("step %d  rank %d is slow: %.1f times the others' time, most of it in %s",
                        straggler.step + 1, straggler.rank, straggler.factor, Name(straggler.part)));
-  const nlohmann::ordered_json row = {{"step", straggler.step},
-                                      {"straggler",
-                                       {{"rank", straggler.rank},
-                                        {"part", Name(straggler.part)},
-                                        {"factor", straggler.factor},
-                                        {"seconds", straggler.seconds}}}};
-  return files_.metrics.Append(row.dump());
+  return files_.metrics.Append(straggler.ToRow());
 }
 
 absl::Status Reporter::Checkpoint(int64_t step, int64_t steps, const CheckpointCosts& costs) {

@@ -18,6 +18,7 @@
 #include "core/report/chrome_trace.h"
 #include "core/report/metrics.h"
 #include "core/report/restart_log.h"
+#include "core/report/straggler.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -246,6 +247,12 @@ void AddCheckpoints(const Reports& reports, std::string& text) {
                   FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
 }
 
+// The ranks that were slow in any attempt of the run; in this one where metrics.jsonl cannot be
+// read.
+std::vector<SlowRank> SlowRanksOf(const RunDescription& run, const RankReport& first) {
+  return ReadSlowRanks(run.out + "/metrics.jsonl").value_or(first.slow_ranks);
+}
+
 Json SummaryJson(const RunDescription& run, const Reports& reports,
                  const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -329,7 +336,7 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
   for (const Restart& restart : restarts.value_or(std::vector<Restart>())) {
     summary["restarts"].push_back(Json::parse(restart.ToRow()));
   }
-  for (const SlowRank& slow : first.slow_ranks) {
+  for (const SlowRank& slow : SlowRanksOf(run, first)) {
     summary["stragglers"].push_back({{"rank", slow.worst.rank},
                                      {"part", Name(slow.worst.part)},
                                      {"windows", slow.windows},
@@ -427,8 +434,8 @@ void AddChanges(const RankReport& first, std::string& text) {
   }
 }
 
-void AddSlowRanks(const RankReport& first, std::string& text) {
-  for (const SlowRank& slow : first.slow_ranks) {
+void AddSlowRanks(const RunDescription& run, const RankReport& first, std::string& text) {
+  for (const SlowRank& slow : SlowRanksOf(run, first)) {
     const Straggler& worst = slow.worst;
     absl::StrAppendFormat(
         &text,
@@ -511,7 +518,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
   AddTraffic(reports, CostPrediction::Often::kEachStep, "sent by a rank in a step", text);
   AddTraffic(reports, CostPrediction::Often::kOnce, "sent by a rank in the first one", text);
   AddChanges(first, text);
-  AddSlowRanks(first, text);
+  AddSlowRanks(run, first, text);
   AddRestarts(run, text);
   return text;
 }

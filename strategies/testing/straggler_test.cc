@@ -27,6 +27,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -94,6 +95,36 @@ TEST(StragglerTest, IsNamedInMetricsAndReport) {
   EXPECT_EQ((*one)["part"], "optimizer");
   EXPECT_EQ((*one)["windows"], 2);
   EXPECT_GT((*one)["largest_factor"], 2);
+}
+
+// What the ranks of an earlier attempt have found is not forgotten when the run goes on.
+TEST(StragglerTest, ThoseOfEarlierAttemptsAreNamedToo) {
+  const std::string config = testing::TempDir() + "/workload.toml";
+  ASSERT_TRUE(WriteFileAtomically(config, SmallGptConfig()).ok());
+  CommandLine command_line;
+  command_line.configs = {config};
+  command_line.out = testing::TempDir() + "/attempts";
+  command_line.assignments = {"mesh.dp=3", "guard.straggler_factor=2", "guard.straggler_steps=2",
+                              "train.steps=2"};
+  ASSERT_TRUE(TrainRanks(PrepareRun(command_line, WithSlowRank(1), MakeModel).value()).ok());
+  // Another rank is slow now.
+  command_line.resume = true;
+  command_line.assignments.back() = "train.steps=4";
+  const TrainingRun run = PrepareRun(command_line, WithSlowRank(2), MakeModel).value();
+  const std::vector<RankReport> reports = TrainRanks(run).value();
+  testing::internal::CaptureStdout();
+  ASSERT_TRUE(WriteRunSummary(run, reports).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("rank 1 was slow"), HasSubstr("rank 2 was slow")));
+  const auto summary = nlohmann::json::parse(ContentsOf(command_line.out + "/summary.json"));
+  const auto& named = summary["stragglers"];
+  for (const int rank : {1, 2}) {
+    const auto one = std::find_if(named.begin(), named.end(),
+                                  [rank](const auto& slow) { return slow["rank"] == rank; });
+    ASSERT_NE(one, named.end()) << named;
+    EXPECT_EQ((*one)["part"], "optimizer");
+    EXPECT_EQ((*one)["at_step"], rank == 1 ? 1 : 3);
+  }
 }
 
 TEST(StragglerTest, NobodyIsNamedUnlessTheRunAsks) {
