@@ -1,7 +1,7 @@
 #include "core/checkpoint/published_weights.h"
 
-#include <cstddef>
 #include <algorithm>
+#include <cstddef>
 #include <cstring>  // std::memcmp, std::memcpy
 #include <filesystem>
 #include <iterator>  // std::back_inserter

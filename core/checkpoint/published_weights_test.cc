@@ -1,6 +1,5 @@
 #include "core/checkpoint/published_weights.h"
 
-#include <utility>
 #include <algorithm>
 #include <cmath>  // std::nanf
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
