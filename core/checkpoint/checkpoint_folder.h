@@ -54,8 +54,7 @@ absl::Status Publish(const std::string& checkpoint);
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& checkpoint);
 absl::StatusOr<std::string> SetAsideSuspect(const std::string& checkpoint);
 // Deletes all but the `keep` newest of a folder's checkpoints, `all`, oldest first; and those of
-// the step of `newest` beside it. With `checked_steps`, the newest one that has no more steps
-// behind it stays, too.
+// the step of `newest` beside it. The newest one with at most `checked_steps` steps also stays.
 void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,
                 int64_t keep, std::optional<int64_t> checked_steps = std::nullopt);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -34,6 +35,13 @@ void CopyTo(const Tensor& to, const Tensor& from, Kernels& kernels) {
   ParallelFor(from.bytes(), kCopyGrain, [&](int64_t begin, int64_t end) {
     std::memcpy(to.raw() + begin, from.raw() + begin, static_cast<size_t>(end - begin));
   });
+}
+
+// The steps up to which the newest check vouches for what was saved. A checkpoint of the checked
+// state itself may have been damaged behind the check, as the next step finds out.
+std::optional<int64_t> VouchedFor(const CheckpointInfo& info) {
+  if (!info.checked_steps) return std::nullopt;
+  return std::min(*info.checked_steps, info.step - 1);
 }
 
 // Makes the folder of checkpoints, but not the run's directory around it: one that somebody has
@@ -161,7 +169,8 @@ absl::Status CheckpointWriter::Save(const CheckpointInfo& info,
   LS_RETURN_IF_ERROR(MakeDraft(info, state));
   writing_->priority = BackgroundTask::Priority::kOfStarter;
   writing_->task = std::make_unique<BackgroundTask>(
-      [this, &state, draft = writing_->draft.get()](const std::stop_token& stop) {
+      // Where ranks are lost meanwhile, the caller and its list may be gone first.
+      [this, state, draft = writing_->draft.get()](const std::stop_token& stop) {
         return draft->Fill(state, kernels_, stop);
       },
       writing_->priority);
@@ -175,7 +184,7 @@ absl::Status CheckpointWriter::Publish() {
   LS_RETURN_IF_ERROR(lockstep::Publish(writing.path));
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, CheckpointsByStep(folder_));
   KeepNewest(all, {.step = writing.info.step, .path = writing.path}, options_.keep,
-             options_.keeps_checked ? writing.info.checked_steps : std::nullopt);
+             options_.keeps_checked ? VouchedFor(writing.info) : std::nullopt);
   return absl::OkStatus();
 }
 

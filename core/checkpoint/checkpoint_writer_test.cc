@@ -142,10 +142,10 @@ TEST_P(CheckpointWriterTest, RanksWaitForTheDiskLongerThanForEachOther) {
       },
       {.sync =
            [&](int64_t) {
-             std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+             std::this_thread::sleep_for(std::chrono::seconds(3));
              return absl::OkStatus();
            }},
-      {.timeout = absl::Seconds(1)});
+      {.timeout = absl::Seconds(2)});
   EXPECT_EQ(status, absl::OkStatus());
   EXPECT_EQ(ValueOf(1), 1);
 }

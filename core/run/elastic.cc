@@ -94,9 +94,7 @@ class ElasticRun {
                                      " times without a new checkpoint (checkpoint.every); the "
                                      "last time"));
       }
-      if (first_.stop->stopped_after()) {
-        return Annotate(reports.status(), "the run was told to stop, and --resume goes on");
-      }
+      if (!first_.stop->BeginAnew()) return Annotate(reports.status(), "the run was told to stop");
       LS_RETURN_IF_ERROR(GoOn(reports.status()));
     }
   }
@@ -139,7 +137,6 @@ class ElasticRun {
     next->resume = !found.empty();
     next->directory->Tidy();
     current_ = std::move(next);
-    current_->stop->BeginAnew();
     LS_RETURN_IF_ERROR(BeginRestarts(first_.out, FormationOf(first_)));
     restart.formation = FormationOf(*current_);
     if (!found.empty()) {

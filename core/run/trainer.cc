@@ -113,16 +113,15 @@ class Trainer {
     if (run_.resume && run_.machines.are_several()) {
       LS_RETURN_IF_ERROR(BringTogether(run_.out, run_.machines, tools_.world));
     }
-    leg_ = &FirstLegOf(run_);
-    LS_ASSIGN_OR_RETURN(Resumed resumed, EnterFirst());
-    int64_t step = resumed.steps;
-    if (run_.next != nullptr) {
+    Resumed resumed;
+    int64_t step = 0;
+    for (const TrainingRun* wanted = &FirstLegOf(run_); leg_ != wanted;) {
+      leg_ = wanted;
+      LS_ASSIGN_OR_RETURN(resumed, EnterFirst());
+      step = resumed.steps;
+      if (run_.next == nullptr) break;
       LS_RETURN_IF_ERROR(BroadcastNumbers(tools_.world, absl::MakeSpan(&step, 1), 0, kLegLabel));
-      // Behind a damaged checkpoint the run may go on in an earlier leg.
-      if (&LegAt(run_, step) != leg_) {
-        leg_ = &LegAt(run_, step);
-        LS_ASSIGN_OR_RETURN(resumed, EnterFirst());
-      }
+      wanted = &LegAt(run_, step);  // an earlier one behind a damaged checkpoint
     }
     // All ranks have passed all checks: from here on the run directory changes.
     LS_RETURN_IF_ERROR(
@@ -143,13 +142,15 @@ class Trainer {
 
   // Makes what this rank has in the leg that the attempt begins with, and loads its state.
   absl::StatusOr<Resumed> EnterFirst() {
+    here_.reset();  // of a leg that was entered in vain
+    base_.clear();
     LS_RETURN_IF_ERROR(Enter());
     Resumed resumed;
     if (here_ == nullptr) return resumed;
     LS_RETURN_IF_ERROR(MakeBase());
     if (run_.resume) {
       LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
-      sound_.Resumed(resumed.checked_steps);
+      sound_.Resumed(resumed.steps, resumed.checked_steps);
       LS_RETURN_IF_ERROR(best_.Resume(run_.out + "/metrics.jsonl", resumed.steps, here_->ranks()));
     }
     if (resumed.steps == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
@@ -491,8 +492,9 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
-  SoundState sound_{run_.settings.guard.every, [this](int64_t sound_steps) {
-                      SetAsideBehind(run_, sound_steps, tools_.world.rank());
+  SoundState sound_{run_.settings.guard.every, [this](const SoundState::Suspects& suspects) {
+                      saver_.EndWriting();  // or what is being written gets its name afterwards
+                      return SetAsideSuspects(run_, suspects, tools_.world.rank());
                     }};
   RepeatGuard repeats_{run_.settings.guard, tools_, sound_};
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels, sound_};

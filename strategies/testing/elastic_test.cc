@@ -313,11 +313,10 @@ TEST_F(ElasticTest, AProcessorThatGoesWrongCostsTheStepsSinceTheCheckBefore) {
                      .steps = Flip::kForGood};
   distort_ = [&](const StrategyDefinition& strategy) { return WithFlip(strategy, flip, 1); };
   Losses none({});
-  const auto ended = Train(
-      "ddp",
-      Line({"mesh.dp=4", "checkpoint.write=step", "checkpoint.keep=1",
-            "checkpoint.in_memory_every=1", "guard.every=2", "guard.repeat_on=\"other_rank\""}),
-      none);
+  const auto ended = Train("ddp",
+                           Line({"mesh.dp=4", "checkpoint.keep=1", "checkpoint.in_memory_every=1",
+                                 "guard.every=2", "guard.repeat_on=\"other_rank\""}),
+                           none);
   ASSERT_TRUE(ended.ok()) << ended.status();
   const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
   ASSERT_EQ(restarts.size(), 1u);
@@ -356,6 +355,28 @@ TEST_F(ElasticTest, ACheckpointOfAnEarlierAttemptIsAsSuspectAsTheStepsBehindIt) 
   EXPECT_EQ(restarts[0].steps, 2);
   EXPECT_THAT(restarts[1].cause, HasSubstr("step 3: wrong bits"));
   EXPECT_EQ(restarts[1].steps, 0);
+  ExpectCurveOfSingle(*ended);
+}
+
+// A checkpoint of the state that was checked may have been saved when it had changed.
+TEST_F(ElasticTest, StateThatChangesBehindItsCheckLeavesAnOlderCheckpoint) {
+  std::atomic<bool> has_flipped = false;
+  also_at_ = [&](const RunPlace& place) {
+    if (place.rank != 1 || place.step != 2 || place.where != Where::kStepBegin) return;
+    if (has_flipped.exchange(true)) return;
+    for (const StateTensor& part : reached_[1]->State()) {
+      if (part.tensor.elements() == 0) continue;
+      part.tensor.raw()[0] ^= std::byte{1};
+      return;
+    }
+  };
+  Losses none({});
+  const auto ended = Train("fsdp", Line({"mesh.dp=2", "guard.every=2", "checkpoint.keep=1"}), none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_THAT(restarts[0].cause, HasSubstr("has changed in memory since the step before"));
+  EXPECT_EQ(restarts[0].steps, 1);
   ExpectCurveOfSingle(*ended);
 }
 

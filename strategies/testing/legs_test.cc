@@ -170,6 +170,9 @@ TEST(LegsTest, GoesOnInTheLegOfTheCheckpointThatIsSound) {
   const Assignments common =
       With(kCut, {"cut.features=2", "checkpoint.every=1", "schedule.total_steps=6",
                   LegsAssignment({"2: ddp dp=4", "2: fsdp dp=2 tp=2", "2: gpipe pp=2"})});
+  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(),
+              With(kCut, {"cut.features=2", "train.steps=6"}));
+  const std::string losses = Losses();
   RunLegs(SmallGptConfig(), With(common, {"train.steps=4"}));
   const auto saved = ListCheckpoints(RunFolder() + "/checkpoints").value();
   ASSERT_EQ(saved.back().step, 4);
@@ -179,6 +182,7 @@ TEST(LegsTest, GoesOnInTheLegOfTheCheckpointThatIsSound) {
                                     With(common, {"train.steps=6"}), LegStrategies());
   ASSERT_EQ(ranks[0].changes.size(), 1u);  // the run goes on behind 3 steps, with fsdp
   EXPECT_EQ(ranks[0].changes[0].steps, 4);
+  EXPECT_EQ(Losses(), losses);
 }
 
 // With this factor every loss jumps that is compared at all, and the fifth is the first.

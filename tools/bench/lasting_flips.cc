@@ -84,6 +84,7 @@ class LastinglyFlippedRuns {
     Assignments saves = {};      // and what it saves meanwhile
     std::string place;           // of the flip, for people
     int rank = 0;                // that the flip is on
+    int64_t checked_steps = 0;   // behind the newest check before bits are wrong
     int64_t begin = 0;           // steps behind the run when bits are wrong first
     int64_t steps = 0;           // and when that must be seen at last
     bool is_not_finite = false;  // a loss or gradient is infinite or NaN by then
@@ -114,7 +115,7 @@ class LastinglyFlippedRuns {
   Assignments AnySaves() {
     if (Below(3) == 0) return {};
     Assignments saves = {absl::StrCat("checkpoint.every=", 1 + Below(kShortest)),
-                         absl::StrCat("checkpoint.keep=", kLongest), "checkpoint.write=step"};
+                         absl::StrCat("checkpoint.keep=", 1 + Below(kShortest))};
     if (Below(2) == 0) {
       saves.push_back(absl::StrCat("checkpoint.in_memory_every=", 1 + Below(kShortest)));
     }
@@ -168,6 +169,7 @@ class LastinglyFlippedRuns {
                   .saves = AnySaves(),
                   .place = PlaceOf(flip, *layout),
                   .rank = flip.rank,
+                  .checked_steps = at.begin / at.every * at.every,
                   .begin = at.begin,
                   .steps = at.check + 1,
                   .is_not_finite = is_not_finite,
@@ -193,6 +195,7 @@ class LastinglyFlippedRuns {
                   .saves = AnySaves(),
                   .place = PlaceOf(flip, *layout),
                   .rank = flip.rank,
+                  .checked_steps = at.begin / at.every * at.every,
                   .begin = at.begin,
                   .steps = at.check + 1,
                   .is_not_finite = is_not_finite,
@@ -270,9 +273,9 @@ class LastinglyFlippedRuns {
   absl::Status Watch(const Case& now, StrategyDefinition strategy, PlaceVisitor visit = nullptr,
                      int64_t steps = 0) {
     if (steps == 0) steps = now.steps;
-    if (is_quiet_due_) LS_RETURN_IF_ERROR(WatchQuietly(now, steps));
     Assignments more = now.guard;
     more.insert(more.end(), now.saves.begin(), now.saves.end());
+    if (is_quiet_due_) LS_RETURN_IF_ERROR(WatchQuietly(now, steps, more));
     const absl::Status watched = TrainSteps(*now.layout, std::move(strategy), steps, more,
                                             std::move(visit), AfterRun::kLeaveCopies)
                                      .status;
@@ -302,6 +305,9 @@ class LastinglyFlippedRuns {
   // nothing has disturbed.
   bool GoesOn(const Case& now, int64_t steps, const Assignments& more) {
     const auto saved = ListRunCheckpoints(options_.folder + "/out");
+    // A check that was as old as the first checkpoint vouches for one, which has been kept.
+    const bool must_be_left = !now.saves.empty() && now.checked_steps >= kShortest;
+    if (must_be_left && (!saved.ok() || saved->empty())) return false;
     const FlipOutcome again =
         Train(options_.folder, {.strategy = now.layout->strategy,
                                 .assignments = OfSteps(*now.layout, steps, more),
@@ -315,10 +321,10 @@ class LastinglyFlippedRuns {
   }
 
   // The same run where nothing flips.
-  absl::Status WatchQuietly(const Case& now, int64_t steps) {
+  absl::Status WatchQuietly(const Case& now, int64_t steps, const Assignments& more) {
     const StrategyDefinition& strategy = now.layout->strategy;
     const FlipOutcome plain = TrainSteps(*now.layout, strategy, steps);
-    const FlipOutcome quiet = TrainSteps(*now.layout, strategy, steps, now.guard);
+    const FlipOutcome quiet = TrainSteps(*now.layout, strategy, steps, more);
     FlipCounts& counts = CountsOf(counts_, now.kind);
     counts.quiet_runs += 1;
     counts.false_alarms += quiet.status.ok() ? 0 : 1;

@@ -112,14 +112,14 @@ absl::Status RepeatGuard::Begin(int64_t step, RankInLeg& here) {
   if (!at_rest_.empty()) {
     const int64_t changed = FirstDifference(at_rest_, HashesOf(state));
     at_rest_.clear();
-    // What was saved behind the step that was checked may have the change, too.
+    // What was saved behind the check may have the change, too.
     LS_RETURN_IF_ERROR(sound_.Agree(
         changed < 0 ? absl::OkStatus()
                     : absl::DataLossError(absl::StrCat(
                           "step ", step + 1, ": wrong bits: '",
                           state[static_cast<size_t>(changed)].name, "' on rank ", here.rank().rank,
                           " has changed in memory since the step before", kAdvice)),
-        SoundState::Since::kCheckBefore, here.ranks()));
+        sound_.BehindCheck(), here.ranks()));
   }
   if (!IsDue(step)) return absl::OkStatus();
   copy_ = TrainedState(state);
@@ -314,7 +314,7 @@ absl::Status RepeatGuard::Explain(int64_t step, const Runs& runs, RankInLeg& her
     if (speaker == all.end()) speaker = all.begin();  // loss or norm alone
   }
   const auto tell = [&](const absl::Status& found) {
-    return sound_.Agree(found, SoundState::Since::kCheck, here.ranks());
+    return sound_.Agree(found, sound_.SinceCheck(), here.ranks());
   };
   if (speaker - all.begin() != rank) return tell(absl::OkStatus());
   std::set<int64_t> suspects;

@@ -17,8 +17,14 @@ namespace {
 
 constexpr char kLabel[] = "replicas";
 
-HeldHash HashOf(const StateTensor& part, Kernels& kernels) {
-  if (part.tensor.elements() == 0) return {};
+// HeldHash::place.
+uint64_t PlaceOf(const StateTensor& part) {
+  if (part.tensor.elements() == 0) return 0;
+  return std::max<uint64_t>(1, ChecksumOf(part.held().ToText()));
+}
+
+// HeldHash::value.
+uint64_t ValueOf(const StateTensor& part, Kernels& kernels) {
   std::vector<std::byte> copy;
   std::span<const std::byte> bytes(part.tensor.raw(), static_cast<size_t>(part.tensor.bytes()));
   if (part.tensor.device().type != DeviceType::kCpu) {
@@ -26,8 +32,23 @@ HeldHash HashOf(const StateTensor& part, Kernels& kernels) {
     kernels.CopyToHost(part.tensor, copy.data());
     bytes = copy;
   }
-  return {.place = std::max<uint64_t>(1, ChecksumOf(part.held().ToText())),
-          .value = ChecksumOf(SizeOf(part.tensor.dtype()), 0, bytes)};
+  return ChecksumOf(SizeOf(part.tensor.dtype()), 0, bytes);
+}
+
+// All ranks' numbers, one behind the other.
+absl::StatusOr<std::vector<uint64_t>> Gather(const std::vector<uint64_t>& own,
+                                             Communicator& ranks) {
+  CpuAllocator allocator;
+  const auto empty = [&](int64_t count) {
+    return Tensor::Empty(allocator, {std::ssize(own) * count}, DType::kI64,
+                         MemoryClass::kCommunication);
+  };
+  const Tensor sent = empty(1), received = empty(ranks.size());
+  std::ranges::transform(own, sent.data<int64_t>(),
+                         [](uint64_t number) { return static_cast<int64_t>(number); });
+  LS_RETURN_IF_ERROR(ranks.AllGather(sent, received, kLabel).Wait());
+  const absl::Span<const int64_t> all = received.span<int64_t>();
+  return std::vector<uint64_t>(all.begin(), all.end());
 }
 
 // Faults among ranks that hold the same elements: their hashes, by rank.
@@ -75,26 +96,22 @@ std::vector<ReplicaFault> FindFaults(const std::vector<std::vector<HeldHash>>& h
 
 absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, Kernels& kernels,
                            Communicator& ranks) {
-  const auto tensors = static_cast<int64_t>(state.size());
-  CpuAllocator allocator;
-  const auto empty = [&](int64_t count) {
-    return Tensor::Empty(allocator, {2 * tensors * count}, DType::kI64,
-                         MemoryClass::kCommunication);
-  };
-  const Tensor own = empty(1), all = empty(ranks.size());
-  for (int64_t i = 0; i < tensors; ++i) {
-    const HeldHash hash = HashOf(state[static_cast<size_t>(i)], kernels);
-    own.data<int64_t>()[2 * i] = static_cast<int64_t>(hash.place);
-    own.data<int64_t>()[2 * i + 1] = static_cast<int64_t>(hash.value);
+  const size_t tensors = state.size(), size = static_cast<size_t>(ranks.size());
+  std::vector<uint64_t> own_places, own_values;
+  for (const StateTensor& part : state) own_places.push_back(PlaceOf(part));
+  LS_ASSIGN_OR_RETURN(const std::vector<uint64_t> places, Gather(own_places, ranks));
+  for (size_t tensor = 0; tensor < tensors; ++tensor) {
+    const uint64_t place = own_places[tensor];
+    size_t holders = 0;
+    for (size_t rank = 0; rank < size; ++rank) holders += places[rank * tensors + tensor] == place;
+    // What nobody else holds is not worth a pass over it.
+    const bool is_compared = place != 0 && holders > 1;
+    own_values.push_back(is_compared ? ValueOf(state[tensor], kernels) : 0);
   }
-  LS_RETURN_IF_ERROR(ranks.AllGather(own, all, kLabel).Wait());
-  std::vector<std::vector<HeldHash>> held(static_cast<size_t>(ranks.size()));
-  const int64_t* next = all.data<int64_t>();
-  for (std::vector<HeldHash>& rank : held) {
-    for (int64_t i = 0; i < tensors; ++i, next += 2) {
-      rank.push_back(
-          {.place = static_cast<uint64_t>(next[0]), .value = static_cast<uint64_t>(next[1])});
-    }
+  LS_ASSIGN_OR_RETURN(const std::vector<uint64_t> values, Gather(own_values, ranks));
+  std::vector<std::vector<HeldHash>> held(size);
+  for (size_t i = 0; i < places.size(); ++i) {
+    held[i / tensors].push_back({.place = places[i], .value = values[i]});
   }
   const std::vector<ReplicaFault> faults = FindFaults(held);
   if (faults.empty()) return absl::OkStatus();
@@ -117,7 +134,7 @@ absl::Status ReplicaGuard::BeforeSaving(int64_t steps, const std::vector<StateTe
   compared_steps_ = steps;
   const absl::Status same = CheckReplicas(steps, state, kernels_, ranks);
   if (same.ok()) sound_.Compared(steps);
-  return same.ok() ? same : sound_.Agree(same, SoundState::Since::kComparison, ranks);
+  return same.ok() ? same : sound_.Agree(same, sound_.SinceComparison(), ranks);
 }
 
 }  // namespace lockstep

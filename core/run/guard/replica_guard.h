@@ -34,17 +34,17 @@ std::vector<ReplicaFault> FindFaults(const std::vector<std::vector<HeldHash>>& h
 // Compares what ranks hold of the same elements of the state, which is the same to the bit while
 // memory and processors do right. Called by all ranks, with the same names in the same order.
 // DataLoss, the same on all ranks, names step (counted from 1), tensor and rank; where only two
-// hold the elements, both. What one rank alone holds is not compared. Costs a pass over the state
-// (about 2 GB/s) and an all-gather of 16 bytes a tensor.
+// hold the elements, both. What one rank alone holds is not compared. Costs a pass over what
+// several ranks hold (about 2 GB/s) and two all-gathers of 8 bytes a tensor.
 absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, Kernels& kernels,
                            Communicator& ranks);
 
 // CheckReplicas for a run that wants it (guard.every): after so many steps, and before each
-// checkpoint and copy in memory. One rank tells what was found.
+// checkpoint and copy in memory. One rank tells what was found: DataLoss, as above.
 class ReplicaGuard {
  public:
-  // Steps between comparisons; 0: none is made. Kernels and `sound`, which hears of each, outlive
-  // it.
+  // Steps between comparisons; 0: none is made. The kernels outlive it, and so does `sound`, which
+  // hears of each comparison.
   ReplicaGuard(int64_t every, Kernels& kernels, SoundState& sound)
       : every_(every), kernels_(kernels), sound_(sound) {}
 
@@ -55,7 +55,7 @@ class ReplicaGuard {
   absl::Status BeforeSaving(int64_t steps, const std::vector<StateTensor>& state,
                             Communicator& ranks);
 
-  // Other ranks will call the members from now on, of which some have compared nothing: a change of
+  // Other ranks call the members from now on, some of which have compared nothing: a change of
   // mesh.
   void Forget() { compared_steps_ = -1; }
 

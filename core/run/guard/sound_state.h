@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -18,14 +19,20 @@ namespace lockstep {
 // that goes on from it.
 class SoundState {
  public:
-  // Sets aside what the run has saved with more than so many steps behind it.
-  using SetAside = std::function<void(int64_t sound_steps)>;
+  // What wrong bits may be in: all that was saved with more steps behind it.
+  struct Suspects {
+    int64_t sound_steps = 0;
+    bool are_copies_sound = false;  // copies in memory are not among them
+  };
+  // Sets suspects aside; an error where that failed.
+  using SetAside = std::function<absl::Status(const Suspects& suspects)>;
 
   // Steps between checks; 0: there are none.
   SoundState(int64_t every, SetAside set_aside) : every_(every), set_aside_(std::move(set_aside)) {}
 
-  // The run goes on from a checkpoint behind the last check before which were so many steps.
-  void Resumed(int64_t checked_steps);
+  // The run goes on from a checkpoint with `steps` steps behind it, `checked_steps` of them behind
+  // the newest check. All replicas have read the same.
+  void Resumed(int64_t steps, int64_t checked_steps);
   // A check of the state after so many steps has found nothing wrong. Nothing where none is due.
   void Checked(int64_t steps);
   // Replicas of the state after so many steps are the same.
@@ -34,25 +41,28 @@ class SoundState {
   // Steps behind the newest check; nullopt in a run without checks.
   std::optional<int64_t> checked_steps() const;
 
-  // Since when the bits may have been wrong.
-  enum class Since {
-    kCheck,        // the newest check
-    kCheckBefore,  // the check before that
-    kComparison,   // since replicas were the same
-  };
-  // Called by all ranks of a leg with what each of them has found. Where one has found wrong bits,
-  // all set aside what may hold them, and then one tells, as in AgreeOnFirst.
-  absl::Status Agree(const absl::Status& own, Since since, Communicator& ranks) const;
+  // What is suspect where a check fails; where replicas have parted; where the state has changed
+  // since it was checked; and where it has changed since it was copied into memory after `steps`
+  // steps.
+  Suspects SinceCheck() const { return {.sound_steps = checked_}; }
+  Suspects SinceComparison() const { return {.sound_steps = std::max(checked_, compared_)}; }
+  Suspects BehindCheck() const { return {.sound_steps = checked_ - 1}; }
+  static Suspects BehindCopy(int64_t steps) {
+    return {.sound_steps = steps - 1, .are_copies_sound = true};
+  }
 
-  // Called by all ranks of the run between legs: those that were idle learn what was checked.
+  // Called by all ranks of a leg with what each of them has found. Where one has an error, all set
+  // the suspects aside, and then one tells, as in AgreeOnFirst; or, where it failed, of that.
+  absl::Status Agree(const absl::Status& own, const Suspects& suspects, Communicator& ranks) const;
+
+  // Called by all ranks of the run between legs: those that were idle learn what was checked. An
+  // error of the communication.
   absl::Status Share(Communicator& world);
 
  private:
-  int64_t SoundSteps(Since since) const;
-
   const int64_t every_;
   const SetAside set_aside_;
-  int64_t checked_ = 0, checked_before_ = 0, compared_ = 0;
+  int64_t checked_ = 0, compared_ = 0;
 };
 
 }  // namespace lockstep

@@ -81,6 +81,10 @@ absl::Status CheckpointSaver::SaveBest(int64_t steps) {
 
 absl::Status CheckpointSaver::Finish(int64_t steps) { return Told(steps, writer_->Finish()); }
 
+void CheckpointSaver::EndWriting() {
+  if (writer_) writer_->Finish().IgnoreError();
+}
+
 absl::Status CheckpointSaver::Share() {
   return AllReduceNumbers(tools_.world, absl::MakeSpan(&saved_steps_, 1), ReduceOp::kMax,
                           "checkpoints before");

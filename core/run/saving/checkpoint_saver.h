@@ -64,6 +64,8 @@ class CheckpointSaver {
   absl::Status SaveBest(int64_t steps);
   // Waits for the checkpoint that is being written after `steps` steps, if any.
   absl::Status Finish(int64_t steps);
+  // The same, in a run that ends with an error: how the checkpoint went is not told.
+  void EndWriting();
 
   // Called by all ranks of the run between legs: those that were idle learn what has been saved.
   absl::Status Share();

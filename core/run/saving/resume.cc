@@ -144,24 +144,29 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
                    run.out, " away"));
 }
 
-void SetAsideBehind(const TrainingRun& run, int64_t sound_steps, int rank) {
-  const auto found = RunCheckpointsByStep(run.out);
-  if (!found.ok()) return;  // whoever goes on will say so
+absl::Status SetAsideSuspects(const TrainingRun& run, const SoundState::Suspects& suspects,
+                              int rank) {
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, RunCheckpointsByStep(run.out));
   std::vector<int64_t> aside;
-  for (const FoundCheckpoint& checkpoint : *found) {
-    if (checkpoint.step <= sound_steps) continue;
+  for (const FoundCheckpoint& checkpoint : found) {
+    if (checkpoint.step <= suspects.sound_steps) continue;
     if (IsInMemory(checkpoint.path)) {
-      if (run.machines.IsFirst(rank)) RemoveTree(checkpoint.path);
+      if (run.machines.IsFirst(rank) && !suspects.are_copies_sound) RemoveTree(checkpoint.path);
     } else if (rank == 0) {
       const absl::Status done = SetAsideSuspect(checkpoint.path).status();
-      if (!done.ok()) std::fprintf(stderr, "%s\n", std::string(done.message()).c_str());
-      if (done.ok()) aside.push_back(checkpoint.step);
+      if (!done.ok()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(checkpoint.path, ": may have wrong bits, and cannot be set aside (",
+                         done.message(), "); rename it before the run goes on"));
+      }
+      aside.push_back(checkpoint.step);
     }
   }
-  if (aside.empty()) return;
+  if (aside.empty()) return absl::OkStatus();
   std::fprintf(stderr,
                "wrong bits may be in the checkpoints of %s steps: they are now %s/*.suspect\n",
                absl::StrJoin(aside, ", ").c_str(), run.checkpoints().c_str());
+  return absl::OkStatus();
 }
 
 absl::Status SetAside(const std::vector<std::string>& damaged) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/kernels/kernels.h"
+#include "core/run/guard/sound_state.h"
 #include "core/run/leg/rank_in_leg.h"
 #include "core/run/leg/training_run.h"
 
@@ -43,9 +44,10 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
 // Renames damaged checkpoints, so that nobody takes them for sound, and says so: for rank 0.
 absl::Status SetAside(const std::vector<std::string>& damaged);
 
-// Sets aside what a run has saved with more than `sound_steps` steps behind it, as wrong bits may
-// be in it, and says so. Called by all ranks of a leg: rank 0 of the run renames checkpoints on the
-// disk, the first of each machine removes copies in its memory.
-void SetAsideBehind(const TrainingRun& run, int64_t sound_steps, int rank);
+// Sets aside what a run has saved that wrong bits may be in, and says so. Called by all ranks of a
+// leg: rank 0 of the run renames checkpoints on the disk, the first of each machine removes copies
+// in its memory. FailedPrecondition where a checkpoint cannot be renamed.
+absl::Status SetAsideSuspects(const TrainingRun& run, const SoundState::Suspects& suspects,
+                              int rank);
 
 }  // namespace lockstep

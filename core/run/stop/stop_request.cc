@@ -11,9 +11,11 @@ bool StopRequest::MayBegin(int64_t step) {
   return true;
 }
 
-void StopRequest::BeginAnew() {
+bool StopRequest::BeginAnew() {
   const std::lock_guard lock(mutex_);
+  if (last_) return false;
   begun_ = 0;
+  return true;
 }
 
 std::optional<int64_t> StopRequest::Stop() {

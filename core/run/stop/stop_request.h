@@ -13,8 +13,9 @@ class StopRequest {
   // Asked by each rank before each of its steps, which count from 0: whether to begin it.
   bool MayBegin(int64_t step);
 
-  // Those that train from now on go on from an earlier step, as some of the ranks before were lost.
-  void BeginAnew();
+  // Forgets which steps were begun, before the ranks that are left go on from an earlier one.
+  // Whether they may: false once a stop was asked for.
+  bool BeginAnew();
 
   // Has the ranks stop. Returns how many steps will then be behind them; nullopt if no rank has
   // begun any, so that nothing would be lost with the process.

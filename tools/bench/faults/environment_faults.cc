@@ -214,6 +214,7 @@ class DisturbedRun {
         if (ranks.empty()) return Failed("there is no rank");
         const pid_t victim = ranks[static_cast<size_t>(Below(std::ssize(ranks)))];
         stopped_ = RankOf(victim);
+        if (stopped_.empty()) return Failed("mpirun has not told a process its rank");
         kill(victim, SIGSTOP);
         return absl::OkStatus();
       }

@@ -4,6 +4,9 @@
 #include <unistd.h>  // usleep
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -169,7 +172,11 @@ WatchedEnd WaitAtMost(Subprocess& run, const std::string& out, double seconds) {
   WatchedEnd end;
   // A thread, as Wait reads what would otherwise fill the program's pipes.
   std::jthread watch([&](const std::stop_token& is_over) {
-    if (Await([&] { return is_over.stop_requested(); }, seconds)) return;
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_for(lock, is_over, std::chrono::duration<double>(seconds),
+                                           [&] { return is_over.stop_requested(); });
+    if (is_over.stop_requested()) return;
     end.is_late = true;
     while (!is_over.stop_requested()) {
       for (const LaunchedProcess& process : ProcessesOf(out)) kill(process.pid, SIGKILL);

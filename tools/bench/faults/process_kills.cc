@@ -55,7 +55,7 @@ constexpr int64_t kMostBefore = 60;
 constexpr int64_t kMostBeforeInChange = 12;
 
 enum class Moment { kStep, kCheckpoint, kChange, kStart };
-// What a kill that is aimed at such a moment counts as; where it is not seen to have met a
+// What a kill that is aimed at such a moment counts as; where it is not seen to have met a start, a
 // checkpoint or a change, as one within a step.
 constexpr std::array<std::pair<Moment, const char*>, 4> kMomentsBetween = {
     {{Moment::kStep, "within a step"},
@@ -196,6 +196,7 @@ class KilledRuns {
     const int64_t kills = std::min<int64_t>(kKillsOfRun, options_.count - counts_.faults);
     std::string failure;
     newest_ = 0;
+    restarts_before_ = -1;
     for (int64_t i = 0; i < kills && failure.empty() && !IsComplete(out_); ++i) {
       // Each other kill comes amid a call of ranks, where time alone would seldom have it come; of
       // these, each other one amid a change of mesh.
@@ -264,7 +265,11 @@ class KilledRuns {
         return ComesSoon([&] { return ended() || !CheckpointDraft(out_).empty(); });
       case Moment::kChange: {
         const int64_t change = NextChange();
-        if (!ComesSoon([&] { return ended() || StepsLogged(out_) >= change; })) return false;
+        // A leg's last checkpoint comes before the change.
+        const auto begins = [&] {
+          return ended() || (StepsLogged(out_) >= change && StepsSaved(out_) >= change);
+        };
+        if (!ComesSoon(begins)) return false;
         usleep(static_cast<useconds_t>(Below(2'000)));
         return true;
       }
@@ -273,6 +278,10 @@ class KilledRuns {
         return true;
     }
     return false;
+  }
+
+  int64_t RestartsLogged() const {
+    return std::ssize(ReadRestarts(out_).value_or(std::vector<Restart>()));
   }
 
   // Steps behind which the mesh changes next; kSteps: behind none.
@@ -310,6 +319,11 @@ class KilledRuns {
     newest_ = StepsSaved(out_);
     const std::string draft = CheckpointDraft(out_);
     const int64_t steps = StepsLogged(out_);
+    const bool is_change = steps % kStepsOfLeg == 0 && 0 < steps && steps < kSteps &&
+                           newest_ == steps && !HasChanged(out_, steps);
+    const int64_t restarts = RestartsLogged();
+    // The restart before is written down with its first step.
+    const bool is_start = restarts_before_ < 0 ? steps == 0 : restarts == restarts_before_;
     if (!process.is_open() || !is_there ||
         pidfd_send_signal(process.get(), SIGKILL, nullptr, 0) != 0) {
       return std::nullopt;
@@ -320,11 +334,13 @@ class KilledRuns {
     if (moment == Moment::kCheckpoint && (draft.empty() || CheckpointDraft(out_) != draft)) {
       moment = Moment::kStep;
     }
-    if (moment == Moment::kChange && (steps % kStepsOfLeg != 0 || HasChanged(out_, steps))) {
+    if (moment == Moment::kChange && (!is_change || HasChanged(out_, steps))) {
       moment = Moment::kStep;
     }
+    if (moment == Moment::kStart && !is_start) moment = Moment::kStep;
     counts_.faults += 1;
     killed_launcher_last_ = kind == Kind::kLauncher;
+    restarts_before_ = restarts;
     for (const auto& [at, name] : kMomentsBetween) {
       if (at == moment) places_[absl::StrCat(NameOf(kind), " ", name)] += 1;
     }
@@ -335,12 +351,13 @@ class KilledRuns {
   bool KillAmidCall(bool only_changes) {
     const int rank = static_cast<int>(Below(kRanks));
     const CallMoment moment = kCallMoments[static_cast<size_t>(Below(std::ssize(kCallMoments)))];
-    const int64_t newest = StepsSaved(out_);
+    const int64_t newest = StepsSaved(out_), restarts = RestartsLogged();
     call_kill_->Ask(rank, moment, Below(only_changes ? kMostBeforeInChange : kMostBefore),
                     only_changes);
     const bool has_come = ComesSoon([&] { return call_kill_->IsDone() || IsComplete(out_); });
     if (call_kill_->IsDone()) {
       newest_ = newest;
+      restarts_before_ = restarts;
       counts_.faults += 1;
       killed_launcher_last_ = false;
       places_[absl::StrCat("rank amid ", Name(call_kill_->operation), ", ",
@@ -406,8 +423,10 @@ class KilledRuns {
     for (size_t i = 1; i < restarts->size(); ++i) {
       if ((*restarts)[i].steps < (*restarts)[i - 1].steps) return "a restart went back further";
     }
-    // A new launcher begins without writing a restart down.
-    if (!killed_launcher_last_ && !restarts->empty() && restarts->back().steps < newest_) {
+    // A new launcher begins without writing a restart down, and a kill at the very end makes none.
+    const bool has_restarted =
+        !killed_launcher_last_ && std::ssize(*restarts) > std::max<int64_t>(0, restarts_before_);
+    if (has_restarted && restarts->back().steps < newest_) {
       return absl::StrCat("went on from step ", restarts->back().steps,
                           " where there was a checkpoint of step ", newest_);
     }
@@ -430,6 +449,7 @@ class KilledRuns {
   CallKill* call_kill_ = nullptr;
   int64_t newest_ = 0;  // steps behind the newest checkpoint on the disk before the last kill
   bool killed_launcher_last_ = false;
+  int64_t restarts_before_ = -1;           // the last kill; -1: there was none
   std::map<std::string, int64_t> places_;  // kills, by what was killed and when
   std::map<std::string, int64_t> states_;  // restarts, by what they went on from
   int64_t calls_ = 0;                      // kills amid calls
