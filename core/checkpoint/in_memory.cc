@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdlib>  // std::getenv
 #include <memory>
-#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,7 +27,31 @@ std::string MemoryRoot() {
   return named != nullptr && *named != '\0' ? named : "/dev/shm";
 }
 
-std::string Prefix() { return absl::StrCat(MemoryRoot(), "/lockstep-state-"); }
+constexpr char kNameBegins[] = "lockstep-state-";
+
+std::string Prefix() { return absl::StrCat(MemoryRoot(), "/", kNameBegins); }
+
+// What names of this user's folders begin with.
+std::string OwnNamesBegin() { return absl::StrCat(kNameBegins, getuid(), "-"); }
+
+// The file of a folder that has the path of the run directory.
+constexpr char kRunDirectoryFile[] = "run_directory";
+
+// The path without links of a directory that exists; empty where it does not.
+std::string RealPath(const std::string& directory) {
+  const std::unique_ptr<char, decltype(&free)> path(realpath(directory.c_str(), nullptr), &free);
+  return path == nullptr ? "" : path.get();
+}
+
+// The bytes of a file, or of all files below a folder.
+int64_t BytesBelow(const std::string& path) {
+  if (!IsDirectory(path)) return FileBytes(path).value_or(0);
+  int64_t bytes = 0;
+  for (const std::string& name : ListFolder(path).value_or(std::vector<std::string>())) {
+    bytes += BytesBelow(absl::StrCat(path, "/", name));
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -41,11 +65,9 @@ uint64_t IdentityOfMemory() {
 
 std::string InMemoryFolder(const std::string& run_directory) {
   // Whoever asks, from wherever, by whatever path, means the same folder.
-  const std::unique_ptr<char, decltype(&free)> path(realpath(run_directory.c_str(), nullptr),
-                                                    &free);
-  if (path == nullptr) return "";
-  return absl::StrFormat("%s%d-%016x", Prefix(), getuid(),
-                         ChecksumOf(std::string_view(path.get())));
+  const std::string path = RealPath(run_directory);
+  if (path.empty()) return "";
+  return absl::StrFormat("%s/%s%016x", MemoryRoot(), OwnNamesBegin(), ChecksumOf(path));
 }
 
 bool IsInMemory(const std::string& checkpoint) { return checkpoint.starts_with(Prefix()); }
@@ -61,12 +83,16 @@ absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes)
                      "LOCKSTEP_MEMORY, "
                      "or set checkpoint.in_memory_every = 0"));
   }
+  // For ListInMemoryFolders: the folder's name does not tell the path. Where there is no room for
+  // it, the message below says how much is lacking.
+  const absl::Status named =
+      WriteFileAtomically(absl::StrCat(folder, "/", kRunDirectoryFile), RealPath(run_directory));
   struct statvfs room;
   if (statvfs(folder.c_str(), &room) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at \"", folder, "\""));
   }
   const auto free_bytes = static_cast<int64_t>(room.f_bavail * room.f_frsize);
-  if (free_bytes >= bytes) return absl::OkStatus();
+  if (free_bytes >= bytes) return named;
   return absl::ResourceExhaustedError(
       absl::StrCat("checkpoint.in_memory_every: ", folder, ": there is room for ",
                    FormatBytes(free_bytes), ", but the state takes ", FormatBytes(bytes),
@@ -76,6 +102,30 @@ absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes)
 void RemoveInMemoryFolder(const std::string& run_directory) {
   const std::string folder = InMemoryFolder(run_directory);
   if (!folder.empty()) RemoveTree(folder);
+}
+
+absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders() {
+  std::vector<FoundInMemoryFolder> all;
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(MemoryRoot()));
+  for (const std::string& name : names) {
+    if (!name.starts_with(OwnNamesBegin())) continue;
+    FoundInMemoryFolder found = {.path = absl::StrCat(MemoryRoot(), "/", name),
+                                 .run_directory = ""};
+    struct stat folder;
+    if (lstat(found.path.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode) ||
+        folder.st_uid != getuid()) {
+      continue;
+    }
+    found.run_directory = ReadFile(absl::StrCat(found.path, "/", kRunDirectoryFile)).value_or("");
+    // A link in the place of the directory leads elsewhere.
+    found.has_run_directory =
+        !found.run_directory.empty() && InMemoryFolder(found.run_directory) == found.path;
+    const auto checkpoints = ListCheckpoints(found.path);
+    if (checkpoints.ok() && !checkpoints->empty()) found.steps = checkpoints->back().step;
+    found.bytes = BytesBelow(found.path);
+    all.push_back(std::move(found));
+  }
+  return all;
 }
 
 absl::StatusOr<std::vector<FoundCheckpoint>> ListRunCheckpoints(const std::string& run_directory) {

@@ -25,13 +25,28 @@ bool IsInMemory(const std::string& checkpoint);
 // A number for the memory that the folder is in: ranks with the same one see each other's files.
 uint64_t IdentityOfMemory();
 
-// Makes the folder, for nobody but this user, and checks that there is room for `bytes` beside what
-// it holds. FailedPrecondition where this machine has no such memory or another user has the
-// folder, ResourceExhausted where there is no room.
+// Makes the folder, for nobody but this user, writes the path of the run directory into it, and
+// checks that there is room for `bytes` beside what it holds. FailedPrecondition where this machine
+// has no such memory or another user has the folder, ResourceExhausted where there is no room.
 absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes);
 
 // Removes the folder, if it is there.
 void RemoveInMemoryFolder(const std::string& run_directory);
+
+// The folder of some run, as it is found without knowing the run.
+struct FoundInMemoryFolder {
+  std::string path;
+  // The run directory that the folder is of, by its full path; empty where the folder does not say,
+  // as those of earlier versions do not.
+  std::string run_directory;
+  // Whether that directory is there.
+  bool has_run_directory = false;
+  // The steps behind the newest whole checkpoint; -1: there is none.
+  int64_t steps = -1;
+  int64_t bytes = 0;  // of all files in the folder
+};
+// The folders of this user in this machine's memory, by their names.
+absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders();
 
 // The checkpoints of a run on the disk and in memory, oldest first by their names; of two with the
 // same step the one in memory comes later.

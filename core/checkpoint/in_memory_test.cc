@@ -4,6 +4,7 @@
 #include <unistd.h>  // symlink
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <string>
 
@@ -50,6 +51,43 @@ TEST_F(InMemoryTest, ALackOfRoomIsSeenBeforeAnythingIsWritten) {
   const absl::Status status = MakeInMemoryFolder(run_, std::numeric_limits<int64_t>::max());
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("there is room for"));
+}
+
+// The folder of `run_`, as it is found without its path.
+FoundInMemoryFolder Find(const std::string& path) {
+  const auto all = ListInMemoryFolders();
+  EXPECT_TRUE(all.ok()) << all.status();
+  for (const FoundInMemoryFolder& found : all.value()) {
+    if (found.path == path) return found;
+  }
+  return {};
+}
+
+TEST_F(InMemoryTest, FoldersAreFoundWithoutTheirRuns) {
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  const std::string folder = InMemoryFolder(run_);
+  FoundInMemoryFolder found = Find(folder);
+  EXPECT_EQ(std::filesystem::path(found.run_directory), std::filesystem::canonical(run_));
+  EXPECT_TRUE(found.has_run_directory);
+  EXPECT_EQ(found.steps, -1);
+  const int64_t bytes = found.bytes;
+  const std::string copy = CheckpointPath(folder, 17, CheckpointFiles::kSharded);
+  ASSERT_EQ(MakeDirectories(copy), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(copy + "/shard", std::string(1000, 'x')), absl::OkStatus());
+  found = Find(folder);
+  EXPECT_EQ(found.steps, 17);
+  EXPECT_EQ(found.bytes, bytes + 1000);
+  // Nothing of the run's own path is left to find it by.
+  RemoveTree(run_);
+  EXPECT_EQ(InMemoryFolder(run_), "");
+  EXPECT_FALSE(Find(folder).has_run_directory);
+  // A folder of an earlier version.
+  RemoveTree(folder + "/run_directory");
+  EXPECT_EQ(Find(folder).steps, 17);
+  EXPECT_EQ(Find(folder).run_directory, "");
+  EXPECT_FALSE(Find(folder).has_run_directory);
+  RemoveTree(folder);
+  EXPECT_EQ(Find(folder).path, "");
 }
 
 TEST_F(InMemoryTest, TheNewestOfMemoryAndDiskComesLast) {

@@ -134,7 +134,8 @@ TEST_F(SpreadCopiesTest, AMachineHasItsOwnShardsAndThoseOfTheOneBefore) {
   EXPECT_THAT(Shards(1, 7), ElementsAre(shard(1), shard(2), shard(3)));
   EXPECT_THAT(Shards(2, 7), ElementsAre(shard(3), shard(4)));
   for (int machine = 0; machine < 3; ++machine) {
-    EXPECT_THAT(ListFolder(Folder(machine)).value(), SizeIs(1)) << "the copy before is gone";
+    EXPECT_THAT(ListFolder(Folder(machine)).value(), ElementsAre("run_directory", "step-00000007"))
+        << "the copy before is gone";
   }
 }
 
@@ -224,7 +225,7 @@ TEST_F(SpreadCopiesTest, WeightsThatAreNotFiniteLeaveTheOneBefore) {
   });
   ASSERT_EQ(status, absl::OkStatus());
   for (int machine = 0; machine < 2; ++machine) {
-    EXPECT_THAT(ListFolder(Folder(machine)).value(), ElementsAre("step-00000005"));
+    EXPECT_THAT(ListFolder(Folder(machine)).value(), ElementsAre("run_directory", "step-00000005"));
   }
 }
 

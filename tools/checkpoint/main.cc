@@ -4,6 +4,8 @@
 //   ./bazelw run //tools/checkpoint -- verify runs/gpt_markov/fsdp
 //   ./bazelw run //tools/checkpoint -- compare runs/gpt_markov/fsdp runs/gpt_markov/single
 //   ./bazelw run //tools/checkpoint -- reshape runs/gpt_markov/fsdp /tmp/whole --shards 1
+//   ./bazelw run //tools/checkpoint -- copies
+//   ./bazelw run //tools/checkpoint -- remove_copies
 
 #include <cstdio>
 #include <string>
@@ -101,6 +103,60 @@ absl::StatusOr<int> RunReshape(const Words& words) {
   return 0;
 }
 
+// What a list says of the run that copies are of.
+std::string AboutRun(const ListedCopies& copies) {
+  const std::string of = absl::StrCat("of ", copies.folder.run_directory, ": ");
+  switch (copies.need) {
+    case ListedCopies::Need::kRunMayGoOn:
+      return of + "the run is not complete and may go on from them";
+    case ListedCopies::Need::kRunIsGone:
+      return of + "left over, as there is no such directory";
+    case ListedCopies::Need::kRunIsOver:
+      return of + "left over, as the run is complete";
+    case ListedCopies::Need::kRunIsUnknown:
+      return "of a run of an earlier version; where no such run is to go on, remove the folder";
+  }
+  return of;
+}
+
+absl::StatusOr<int> RunCopies(const Words&) {
+  LS_ASSIGN_OR_RETURN(const std::vector<ListedCopies> list, ListCopies());
+  int64_t bytes = 0;
+  for (const ListedCopies& copies : list) {
+    const FoundInMemoryFolder& folder = copies.folder;
+    std::printf("%s  %s, %s, %s\n", folder.path.c_str(), FormatBytes(folder.bytes).c_str(),
+                folder.steps < 0 ? "no whole copy" : absl::StrCat("step ", folder.steps).c_str(),
+                AboutRun(copies).c_str());
+    if (copies.is_left_over()) bytes += folder.bytes;
+  }
+  if (list.empty()) std::printf("no copies in this machine's memory\n");
+  if (bytes > 0) {
+    std::printf("\"checkpoint remove_copies\" frees %s that no run needs\n",
+                FormatBytes(bytes).c_str());
+  }
+  return 0;
+}
+
+// Without words those that are left over; else those of the runs that are named.
+absl::StatusOr<int> RunRemoveCopies(const Words& words) {
+  for (const std::string& word : words) {
+    LS_RETURN_IF_ERROR(RemoveCopiesOf(UserPath(word)));
+    std::printf("the copies of %s are removed\n", word.c_str());
+  }
+  if (!words.empty()) return 0;
+  LS_ASSIGN_OR_RETURN(const std::vector<ListedCopies> list, ListCopies());
+  int removed = 0;
+  for (const ListedCopies& copies : list) {
+    if (!copies.is_left_over()) continue;
+    LS_RETURN_IF_ERROR(RemoveLeftOver(copies));
+    std::printf("%s is removed, %s %s\n", copies.folder.path.c_str(),
+                FormatBytes(copies.folder.bytes).c_str(), AboutRun(copies).c_str());
+    ++removed;
+  }
+  if (removed == 0) std::printf("no copies in this machine's memory are left over\n");
+  return 0;
+}
+
 absl::StatusOr<int> Run(const Words& words) {
   struct Command {
     const char* name;
@@ -112,7 +168,9 @@ absl::StatusOr<int> Run(const Words& words) {
   const std::vector<Command> commands = {{"list", "RUN", 1, 1, RunList},
                                          {"verify", "CHECKPOINT...", 1, kAny, RunVerify},
                                          {"compare", "A B", 2, 2, RunCompare},
-                                         {"reshape", "FROM FOLDER --shards N", 2, 2, RunReshape}};
+                                         {"reshape", "FROM FOLDER --shards N", 2, 2, RunReshape},
+                                         {"copies", "", 0, 0, RunCopies},
+                                         {"remove_copies", "[RUN...]", 0, kAny, RunRemoveCopies}};
   std::string usage;
   for (const Command& command : commands) {
     absl::StrAppend(&usage, "\n  checkpoint ", command.name, " ", command.arguments);
@@ -136,7 +194,10 @@ int main(int argc, char** argv) {
                 "  checkpoint list RUN                       the checkpoints of a run\n"
                 "  checkpoint verify CHECKPOINT...           each byte against its checksum\n"
                 "  checkpoint compare A B                    tensor by tensor, of any meshes\n"
-                "  checkpoint reshape FROM FOLDER --shards N written again in N files\n\n"
+                "  checkpoint reshape FROM FOLDER --shards N written again in N files\n"
+                "  checkpoint copies                         copies in this machine's memory\n"
+                "  checkpoint remove_copies [RUN...]         those of runs that are gone or\n"
+                "                                            complete; or of the runs named\n\n"
                 "A run's directory stands for its newest checkpoint.",
        .files = {__FILE__},
        .words = lockstep::ProgramFlags::Words::kAny},

@@ -18,7 +18,10 @@
 #include "core/checkpoint/draft.h"
 #include "core/checkpoint/stored_checkpoint.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/run/directory/run_directory.h"
 #include "core/tensor/slice.h"
+#include "glog/logging.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
@@ -151,6 +154,24 @@ absl::Status WriteDraft(const StoredCheckpoint& stored, const std::string& path,
   return draft->Complete();
 }
 
+// Whether a run has its summary, with at least so many steps behind it. A run that was complete and
+// goes on with more steps keeps the earlier summary until it is complete again.
+bool IsOver(const std::string& run_directory, int64_t steps) {
+  const absl::StatusOr<std::string> text = ReadFile(run_directory + "/summary.json");
+  if (!text.ok()) return false;
+  const auto summary = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return summary.is_object() && summary.contains("steps") && summary["steps"].is_number_integer() &&
+         summary["steps"].get<int64_t>() >= steps;
+}
+
+ListedCopies::Need NeedOf(const FoundInMemoryFolder& folder) {
+  if (folder.run_directory.empty()) return ListedCopies::Need::kRunIsUnknown;
+  if (!folder.has_run_directory) return ListedCopies::Need::kRunIsGone;
+  // A run that has just begun, or begins a leg, has a folder without copies.
+  const bool is_over = folder.steps >= 0 && IsOver(folder.run_directory, folder.steps);
+  return is_over ? ListedCopies::Need::kRunIsOver : ListedCopies::Need::kRunMayGoOn;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ResolveCheckpoint(const std::string& named) {
@@ -253,6 +274,37 @@ absl::StatusOr<std::string> Reshape(const std::string& from, const std::string& 
   if (written.ok()) return path;
   RemoveTree(DraftPath(path));
   return written;
+}
+
+absl::StatusOr<std::vector<ListedCopies>> ListCopies() {
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundInMemoryFolder> folders, ListInMemoryFolders());
+  std::vector<ListedCopies> list;
+  for (const FoundInMemoryFolder& folder : folders) {
+    list.push_back({.folder = folder, .need = NeedOf(folder)});
+  }
+  return list;
+}
+
+absl::Status RemoveLeftOver(const ListedCopies& copies) {
+  CHECK(copies.is_left_over()) << copies.folder.path;
+  if (copies.need == ListedCopies::Need::kRunIsOver) {
+    return RemoveCopiesOf(copies.folder.run_directory);
+  }
+  RemoveTree(copies.folder.path);
+  return absl::OkStatus();
+}
+
+absl::Status RemoveCopiesOf(const std::string& run_directory) {
+  const std::string folder = InMemoryFolder(run_directory);
+  if (folder.empty() || !IsDirectory(folder)) {
+    return absl::NotFoundError(
+        absl::StrCat(run_directory, ": has no copies in this machine's memory"));
+  }
+  // Held until they are removed, so that no program begins to use them meanwhile.
+  LS_ASSIGN_OR_RETURN(const std::shared_ptr<RunDirectory> lock,
+                      RunDirectory::Claim(run_directory, RunDirectory::Use::kResumeFromElsewhere));
+  RemoveTree(folder);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_metadata.h"
+#include "core/checkpoint/in_memory.h"
 
 namespace lockstep {
 
@@ -54,5 +55,29 @@ absl::StatusOr<CheckpointDifferences> Compare(const std::string& a, const std::s
 // what it reads to its checksums. Takes memory for one shard at a time. Returns the new path.
 absl::StatusOr<std::string> Reshape(const std::string& from, const std::string& folder,
                                     int64_t shards);
+
+// Copies of a run's state in this machine's memory (checkpoint.in_memory_every).
+struct ListedCopies {
+  enum class Need {
+    kRunMayGoOn,    // the run is not complete
+    kRunIsGone,     // its directory was removed, or has another path now
+    kRunIsOver,     // the run is complete; its summary has all steps of the copies
+    kRunIsUnknown,  // the folder does not say which run it is of: an earlier version made it
+  };
+  FoundInMemoryFolder folder;
+  Need need = Need::kRunMayGoOn;
+
+  // Whether no run needs them any more, as far as can be seen.
+  bool is_left_over() const { return need == Need::kRunIsGone || need == Need::kRunIsOver; }
+};
+// All copies that this user has in this machine's memory.
+absl::StatusOr<std::vector<ListedCopies>> ListCopies();
+
+// Removes copies that are left over. FailedPrecondition where a program uses the run's directory.
+absl::Status RemoveLeftOver(const ListedCopies& copies);
+
+// Removes the copies of the run in that directory, whether it needs them or not. NotFound where it
+// has none here, FailedPrecondition where a program uses the directory.
+absl::Status RemoveCopiesOf(const std::string& run_directory);
 
 }  // namespace lockstep

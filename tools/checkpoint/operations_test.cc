@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>  // setenv
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,8 +12,11 @@
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/run/directory/run_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,7 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kElements = 1001;
 
@@ -150,6 +156,105 @@ TEST_F(OperationsTest, ReshapesToAnyNumberOfFiles) {
   FlipBit(from + "/shard-00001-of-00002.safetensors", 0.5);
   EXPECT_TRUE(absl::IsDataLoss(Reshape(from, folder_ + "/damaged", 1).status()));
   EXPECT_TRUE(fs::is_empty(folder_ + "/damaged"));
+}
+
+class CopiesTest : public OperationsTest {
+ protected:
+  CopiesTest() {
+    fs::create_directories(folder_ + "/memory");
+    setenv("LOCKSTEP_MEMORY", (folder_ + "/memory").c_str(), 1);
+  }
+  ~CopiesTest() override { unsetenv("LOCKSTEP_MEMORY"); }
+
+  // A run's directory with a copy of step `steps` in memory; returns its path.
+  std::string Copied(const std::string& name, int64_t steps) const {
+    const std::string run = folder_ + "/" + name;
+    fs::create_directories(run);
+    std::ofstream(run + "/" + kRunLockFile) << "host h, process 7\n";
+    EXPECT_EQ(MakeInMemoryFolder(run, 1), absl::OkStatus());
+    const std::string copy = CheckpointPath(InMemoryFolder(run), steps, CheckpointFiles::kSharded);
+    fs::create_directories(copy);
+    std::ofstream(copy + "/shard-00001-of-00001.safetensors") << std::string(1000, 'x');
+    return run;
+  }
+  // What the list says of a folder.
+  static ListedCopies::Need NeedOf(const std::string& folder) {
+    const auto list = ListCopies();
+    EXPECT_TRUE(list.ok()) << list.status();
+    for (const ListedCopies& copies : list.value()) {
+      if (copies.folder.path == folder) return copies.need;
+    }
+    ADD_FAILURE() << folder << " is not listed";
+    return ListedCopies::Need::kRunIsUnknown;
+  }
+  static ProcessResult Tool(std::vector<std::string> words) {
+    words.insert(words.begin(), "tools/checkpoint/checkpoint");
+    ProcessOptions options;
+    options.arguments = words;
+    return *RunProcess(options);
+  }
+};
+
+TEST_F(CopiesTest, ThoseThatNoRunNeedsAreToldFromOthers) {
+  using Need = ListedCopies::Need;
+  const std::string run = Copied("run", 40), folder = InMemoryFolder(run);
+  EXPECT_EQ(NeedOf(folder), Need::kRunMayGoOn);
+  // It was complete after 30 steps, and goes on with more.
+  std::ofstream(run + "/summary.json") << R"({"steps": 30})";
+  EXPECT_EQ(NeedOf(folder), Need::kRunMayGoOn);
+  std::ofstream(run + "/summary.json") << R"({"steps": 40})";
+  EXPECT_EQ(NeedOf(folder), Need::kRunIsOver);
+  // It goes on once more, and has not made a copy yet.
+  fs::remove_all(CheckpointPath(folder, 40, CheckpointFiles::kSharded));
+  EXPECT_EQ(NeedOf(folder), Need::kRunMayGoOn);
+  fs::rename(run, run + "_moved");
+  EXPECT_EQ(NeedOf(folder), Need::kRunIsGone);
+  fs::remove(folder + "/run_directory");
+  EXPECT_EQ(NeedOf(folder), Need::kRunIsUnknown);
+}
+
+TEST_F(CopiesTest, TheProgramListsThemAndRemovesThoseThatAreLeftOver) {
+  EXPECT_THAT(Tool({"copies"}).out, HasSubstr("no copies in this machine's memory"));
+  const std::string goes_on = Copied("goes_on", 3), over = Copied("over", 4),
+                    gone = Copied("gone", 5);
+  const std::string needed = InMemoryFolder(goes_on), of_over = InMemoryFolder(over),
+                    of_gone = InMemoryFolder(gone);
+  std::ofstream(over + "/summary.json") << R"({"steps": 4})";
+  fs::remove_all(gone);
+  const ProcessResult listed = Tool({"copies"});
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(
+      listed.out,
+      AllOf(HasSubstr(needed + "  "), HasSubstr("step 3, of " + fs::canonical(goes_on).string()),
+            HasSubstr("is not complete"), HasSubstr("over: left over, as the run is"),
+            HasSubstr("gone: left over, as there is no such directory"),
+            HasSubstr("\"checkpoint remove_copies\" frees 2.")));
+  const ProcessResult removed = Tool({"remove_copies"});
+  EXPECT_EQ(removed.exit_code, 0) << removed.err;
+  EXPECT_THAT(removed.out, AllOf(HasSubstr(of_over + " is removed"),
+                                 HasSubstr(of_gone + " is removed"), Not(HasSubstr(needed))));
+  EXPECT_TRUE(fs::exists(needed));
+  EXPECT_FALSE(fs::exists(of_over));
+  EXPECT_FALSE(fs::exists(of_gone));
+  EXPECT_THAT(Tool({"remove_copies"}).out, HasSubstr("are left over"));
+  // A run that is not to go on.
+  EXPECT_EQ(Tool({"remove_copies", goes_on}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(needed));
+  EXPECT_THAT(Tool({"remove_copies", goes_on}).err, HasSubstr("has no copies"));
+}
+
+TEST_F(CopiesTest, ThoseOfARunThatIsUsedStay) {
+  const std::string run = Copied("run", 4);
+  std::ofstream(run + "/summary.json") << R"({"steps": 4})";
+  const auto used = RunDirectory::Claim(run, RunDirectory::Use::kResumeFromElsewhere);
+  ASSERT_TRUE(used.ok()) << used.status();
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"remove_copies"}, {"remove_copies", run}}) {
+    const ProcessResult refused = Tool(words);
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("another program is using this run directory (host h"));
+  }
+  EXPECT_TRUE(fs::exists(InMemoryFolder(run)));
 }
 
 // The program as a user starts it.
