@@ -15,6 +15,7 @@
 #include "core/checkpoint/between_ranks.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/checkpoint_list.h"
+#include "core/checkpoint/removed_directory.h"
 #include "core/comm/host_numbers.h"
 #include "glog/logging.h"
 
@@ -51,10 +52,7 @@ absl::Status MakeFolder(const std::string& folder) {
   if (around.empty() || around.size() == folder.size() || IsDirectory(around)) {
     return MakeDirectories(folder);
   }
-  return absl::DataLossError(absl::StrCat(
-      "\"", around,
-      "\" was removed while the run wrote to it; leave a run's directory alone until it "
-      "ends, and start the run anew"));
+  return DirectoryWasRemoved(around);
 }
 
 }  // namespace

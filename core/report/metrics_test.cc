@@ -54,7 +54,7 @@ TEST(RowFileTest, AFileThatWasRemovedIsNamedWhenItIsSynced) {
   ASSERT_TRUE(AppendLoss(losses, 0, 1.5).ok());
   EXPECT_TRUE(losses->Sync().ok());
   ASSERT_EQ(unlink(path.c_str()), 0);
-  EXPECT_TRUE(absl::IsDataLoss(losses->Sync()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(losses->Sync()));
   ASSERT_TRUE(WriteFileAtomically(path, "another").ok());
   EXPECT_THAT(std::string(losses->Sync().message()), HasSubstr("was removed or replaced"));
 }

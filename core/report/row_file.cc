@@ -116,7 +116,7 @@ absl::Status RowFile::Sync() {
   const bool is_there = stat(path_.c_str(), &named) == 0 && fstat(file_.get(), &opened) == 0 &&
                         named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
   if (!is_there) {
-    return absl::DataLossError(
+    return absl::FailedPreconditionError(
         absl::StrCat("\"", path_,
                      "\" was removed or replaced while the run wrote it, and the rows with it; "
                      "leave a run's directory alone until it ends, and start the run anew"));

@@ -57,7 +57,8 @@ class RowFile {
                                                int64_t first_step);
 
   // Adds a row, given without its line end. When it returns the row survives the process, and after
-  // Sync the machine. Sync returns DataLoss where the file is no longer there under its name.
+  // Sync the machine. Sync returns FailedPrecondition where the file is no longer there under its
+  // name.
   absl::Status Append(std::string row);
   absl::Status Sync();
 

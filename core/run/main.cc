@@ -91,8 +91,10 @@ absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
     return ReportThreads(*ended.run, std::move(ended.reports), predict_time);
   };
   absl::StatusOr<int> code = train();
-  if (!code.ok()) LeaveError(command_line, run, code.status());
-  return code;
+  if (code.ok()) return code;
+  const absl::Status error = run.ok() ? run->directory->Explain(code.status()) : code.status();
+  LeaveError(command_line, run, error);
+  return error;
 }
 
 absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
@@ -182,8 +184,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
   int code = 0;
   LaunchOptions options;
   if (run.ok()) options = LaunchOptionsOf(*run);
-  const auto train = [&](RankHandle& handle) -> absl::Status {
-    LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
+  const auto train_and_report = [&](RankHandle& handle) -> absl::Status {
     LS_RETURN_IF_ERROR(CheckSameOnAllRanks(run->keys, handle.comm()));
     LS_ASSIGN_OR_RETURN(run->machines, FindMachines(handle.comm()));
     RankReport own;
@@ -204,6 +205,10 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                       .profiles = own.profiles,
                       .are_processes = true,
                       .on_one_machine = process->ranks_here() == process->size()}));
+  };
+  const auto train = [&](RankHandle& handle) -> absl::Status {
+    LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
+    return run->directory->Explain(train_and_report(handle));
   };
   const auto say = [&](const mpi::Outcome& outcome) {
     if (!outcome.is_told_here) return;

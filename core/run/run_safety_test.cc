@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/probe/probe_file.h"
 #include "core/run/stop/run_signals.h"
 #include "core/run/testing/trainer_program_fixture.h"
@@ -164,30 +166,59 @@ TEST_F(RunSafetyTest, AKilledRunGoesOn) {
             Line(summary, "parameter_hash"));
 }
 
-// Whoever removes the directory of a run learns so when the next checkpoint is due.
+// Steps that nobody waits for the end of.
+const std::vector<std::string> kEndless = {"--set", "train.steps=1000000", "--set",
+                                           "schedule.total_steps=1000000"};
+
+// Whoever removes the directory of a run learns so when the next checkpoint is due. Ranks that are
+// threads do not begin anew either.
 TEST_F(RunSafetyTest, ADirectoryRemovedUnderTheRunIsNamed) {
-  auto process = Subprocess::Start(
-      Options(kSingle, {"--set", "train.steps=1000000", "--set", "schedule.total_steps=1000000",
-                        "--set", "checkpoint.every=20"}));
-  ASSERT_TRUE(process.ok()) << process.status();
   const auto has_checkpoint = [](const std::string& folder) {
     const auto names = ListFolder(folder).value_or(std::vector<std::string>());
     return std::ranges::any_of(
         names, [](const std::string& name) { return name.ends_with(".safetensors"); });
   };
-  while (!has_checkpoint(Path("out/checkpoints"))) {
+  const std::vector<std::string> elastic = {"--elastic", "--set", "mesh.dp=2"};
+  for (const auto& [binary, more] :
+       {std::pair(kSingle, std::vector<std::string>()), std::pair(kDdp, elastic)}) {
+    std::vector<std::string> arguments = kEndless;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.insert(arguments.end(), {"--set", "checkpoint.every=20"});
+    auto process = Subprocess::Start(Options(binary, arguments));
+    ASSERT_TRUE(process.ok()) << process.status();
+    while (!has_checkpoint(Path("out/checkpoints"))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    fs::remove_all(Path("away"));
+    fs::rename(Path("out"), Path("away"));
+    const ProcessResult result = process->Wait();
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("out\" was removed while the run wrote to it"));
+    EXPECT_THAT(result.err, Not(HasSubstr("going on")));
+    EXPECT_FALSE(fs::exists(Path("out")));
+    // No checkpoint is lost that was there.
+    EXPECT_TRUE(has_checkpoint(Path("away/checkpoints")));
+  }
+}
+
+TEST_F(RunSafetyTest, ADirectoryRemovedUnderARunWithCopiesInMemoryIsNamed) {
+  std::vector<std::string> arguments = kEndless;
+  arguments.insert(arguments.end(),
+                   {"--elastic", "--set", "mesh.dp=2", "--set", "checkpoint.every=1000000", "--set",
+                    "checkpoint.in_memory_every=20"});
+  auto process = Subprocess::Start(Options(kDdp, arguments));
+  ASSERT_TRUE(process.ok()) << process.status();
+  while (ReadFile(Path("out/metrics.jsonl")).value_or("").find("copy_in_memory") ==
+         std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   fs::rename(Path("out"), Path("away"));
   const ProcessResult result = process->Wait();
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  // It may go between any two calls.
-  EXPECT_THAT(result.err,
-              ::testing::AnyOf(HasSubstr("losses.csv\" was removed or replaced while the run"),
-                               HasSubstr("out\" was removed while the run wrote to it"),
-                               HasSubstr("No such file or directory")));
-  // No checkpoint is lost that was there.
-  EXPECT_TRUE(has_checkpoint(Path("away/checkpoints")));
+  EXPECT_THAT(result.err, HasSubstr("out\" was removed while the run wrote to it"));
+  EXPECT_FALSE(fs::exists(Path("out")));
+  fs::rename(Path("away"), Path("out"));
+  RemoveInMemoryFolder(Path("out"));
 }
 
 // A digit of losses.csv that has flipped since the checkpoint is not gone on from.

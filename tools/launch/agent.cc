@@ -23,6 +23,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
+#include "core/checkpoint/removed_directory.h"
 #include "core/report/error_file.h"
 #include "core/report/restart_log.h"
 #include "core/run/directory/run_directory.h"
@@ -111,12 +112,13 @@ std::optional<int64_t> StepsOfToldCopy(const std::string& out) {
   return std::nullopt;
 }
 
-// nullopt: ranks begin with the first step.
-std::optional<SavedState> Newest(const std::string& out) {
+// nullopt: ranks begin with the first step. An error where it cannot be found out what there is:
+// ranks that began with the first step would set the run aside.
+absl::StatusOr<std::optional<SavedState>> Newest(const std::string& out) {
   std::optional<SavedState> newest;
-  const auto found = ListRunCheckpoints(out);
-  if (found.ok() && !found->empty()) {
-    newest = {.steps = found->back().step, .is_in_memory = IsInMemory(found->back().path)};
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListRunCheckpoints(out));
+  if (!found.empty()) {
+    newest = {.steps = found.back().step, .is_in_memory = IsInMemory(found.back().path)};
   }
   // A machine without ranks has no folder for copies, and hears of the others' from the run alone.
   if (IsDirectory(InMemoryFolder(out))) return newest;
@@ -127,8 +129,8 @@ std::optional<SavedState> Newest(const std::string& out) {
   return newest;
 }
 
-std::optional<int64_t> NewestStep(const std::string& out) {
-  const auto newest = Newest(out);
+absl::StatusOr<std::optional<int64_t>> NewestStep(const std::string& out) {
+  LS_ASSIGN_OR_RETURN(const std::optional<SavedState> newest, Newest(out));
   return newest ? std::optional<int64_t>(newest->steps) : std::nullopt;
 }
 
@@ -173,7 +175,8 @@ class Agent {
     if (PathExists(absl::StrCat(options_.out, "/", kRestartsFile))) {
       Ended("the launcher was started again");
     }
-    RestartLimit limit(options_.max_restarts, NewestStep(options_.out));
+    LS_ASSIGN_OR_RETURN(const std::optional<int64_t> saved, NewestStep(options_.out));
+    RestartLimit limit(options_.max_restarts, saved);
     while (true) {
       LS_ASSIGN_OR_RETURN(const std::optional<Placement> placement, AwaitPlacement());
       if (!placement) return Finish(128 + stop_signal_);
@@ -194,7 +197,9 @@ class Agent {
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
       if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
-      if (limit.IsPassed(NewestStep(options_.out)) || options_.max_restarts == 0) {
+      LS_RETURN_IF_ERROR(CheckIsThere(end.Describe()));
+      LS_ASSIGN_OR_RETURN(const std::optional<int64_t> newest, NewestStep(options_.out));
+      if (limit.IsPassed(newest) || options_.max_restarts == 0) {
         Finish(0);
         return absl::UnavailableError(absl::StrCat(
             "the ranks have ended ", std::max<int64_t>(1, limit.in_vain()),
@@ -211,6 +216,17 @@ class Agent {
   void Ended(const std::string& cause) {
     restart_ = RestartNow(cause);
     ended_nanos_ = NowNanos();
+  }
+
+  // Whether ranks may be started again. Where they have used the run directory, and somebody has
+  // removed it, they would begin anew, in a new directory. `cause`: why the last ones ended.
+  absl::Status CheckIsThere(const std::string& cause) const {
+    if (!has_begun_ || PathExists(absl::StrCat(options_.out, "/", kRunLockFile))) {
+      return absl::OkStatus();
+    }
+    const absl::Status removed = DirectoryWasRemoved(options_.out);
+    return {removed.code(), absl::StrCat(removed.message(), "; the ranks, which have ended (",
+                                         cause, "), are not started again")};
   }
 
   absl::Status Record() {
@@ -287,7 +303,8 @@ class Agent {
 
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
     std::vector<std::string> program = placement.program;
-    const std::optional<SavedState> newest = Newest(options_.out);
+    if (restart_) LS_RETURN_IF_ERROR(CheckIsThere(restart_->cause));
+    LS_ASSIGN_OR_RETURN(const std::optional<SavedState> newest, Newest(options_.out));
     const int64_t steps = newest ? newest->steps : 0;
     if (newest) program.push_back("--resume");
     if (restart_) {
@@ -318,7 +335,9 @@ class Agent {
             "a rank has ended before its time, but the launcher has not: a host that "
             "does not answer");
       }
-      has_begun = has_begun || told_nanos || HasChanged(kRunLockFile, start);
+      const bool is_in_use = HasChanged(kRunLockFile, start);
+      has_begun_ = has_begun_ || is_in_use;
+      has_begun = has_begun || told_nanos || is_in_use;
       if (!has_begun && SecondsSince(start_nanos) > options_.longest_start_seconds) {
         return group.EndNow(absl::StrCat("the launcher has brought no ranks together within ",
                                          FormatDuration(options_.longest_start_seconds),
@@ -357,6 +376,7 @@ class Agent {
   std::string grows_to_;            // why ranks were asked to stop for a larger mesh; empty: no
   std::optional<Restart> restart_;  // that has not been written down
   int64_t ended_nanos_ = 0;         // when the ranks ended last
+  bool has_begun_ = false;          // ranks have written to the run directory
   int stop_signal_ = 0;             // 0: none has come
   int64_t stopped_nanos_ = 0;       // when it came
 };

@@ -45,7 +45,8 @@ struct AgentOptions {
 // has the ranks write a checkpoint, and 128 + signal after a second one; and that of ranks which
 // ended with an error that no restart mends, and that they have told. An error of its own:
 // Unavailable after max_restarts (without a message where that is 0 and a rank has told why it
-// ended: 69, kRankLostExitCode), or where fewer than min_ranks were at hand for ten minutes.
+// ended: 69, kRankLostExitCode), or where fewer than min_ranks were at hand for ten minutes;
+// FailedPrecondition where somebody has removed the run directory meanwhile.
 // A launcher that has not ended ten seconds after a rank has ended with an error is ended: it waits
 // for a host that it cannot reach. Where the ranks are fewer than most_ranks, it asks for slots
 // whenever they have saved a checkpoint, and where a larger formation has a place, has them stop

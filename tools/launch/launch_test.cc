@@ -14,6 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
 #include "core/run/stop/exit_codes.h"
@@ -305,6 +306,53 @@ TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=4,tp=1");
   EXPECT_GE(restarts[0].steps, 30);  // the ranks were asked to stop: no step was lost
   EXPECT_TRUE(restarts[0].went_on());
+}
+
+TEST_F(LaunchTest, ARemovedDirectoryIsNotMadeAgain) {
+  Subprocess launcher = Start({"--ranks", "2"});
+  AwaitSteps(60);
+  fs::rename(out(), path("away"));
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  const std::vector<std::string> lines = absl::StrSplit(result.err, '\n');
+  EXPECT_THAT(lines, Contains(HasSubstr("was removed while the run wrote to it")).Times(1))
+      << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("going on")));
+  EXPECT_FALSE(PathExists(out()));
+  EXPECT_FALSE(ListCheckpoints(path("away/checkpoints")).value().empty());
+}
+
+// No rank has noticed, as none has saved anything since.
+TEST_F(LaunchTest, ARankThatIsLostAfterTheDirectoryIsNotStartedAgain) {
+  Subprocess launcher =
+      Start({"--ranks", "2"}, {"--set", "checkpoint.every=0", "--set", "train.steps=1500"});
+  AwaitSteps(60);
+  fs::rename(out(), path("away"));
+  Kill(Kind::kRank);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("was removed while the run wrote to it"));
+  EXPECT_THAT(result.err, HasSubstr("killed by signal 9 (Killed)), are not started again"));
+  EXPECT_FALSE(PathExists(out()));
+}
+
+// Ranks that began with the first step would set the run aside.
+TEST_F(LaunchTest, CheckpointsThatCannotBeListedAreNotPassedOver) {
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    AwaitSteps(60);
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  fs::rename(out() + "/checkpoints", path("checkpoints"));
+  ASSERT_EQ(WriteFileAtomically(out() + "/checkpoints", "no folder"), absl::OkStatus());
+  const std::string losses = File("out/losses.csv");
+  const ProcessResult result = Start({"--ranks", "2"}).Wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("cannot list folder \"" + out() + "/checkpoints\""));
+  EXPECT_EQ(File("out/losses.csv"), losses);
+  EXPECT_FALSE(PathExists(out() + ".1"));
 }
 
 TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {

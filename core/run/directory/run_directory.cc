@@ -19,6 +19,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
+#include "core/checkpoint/removed_directory.h"
 #include "core/report/error_file.h"
 #include "core/report/metrics.h"
 #include "core/report/restart_log.h"
@@ -164,6 +165,13 @@ void RunDirectory::Agreed() {
 
 bool RunDirectory::is_there() const {
   return has_begun_ && (!had_lock_file_ || PathExists(LockPath(out_)));
+}
+
+absl::Status RunDirectory::Explain(const absl::Status& error) const {
+  if (error.ok() || !has_begun_ || is_there()) return error;
+  const absl::Status removed = DirectoryWasRemoved(out_);
+  if (absl::IsNotFound(error) || absl::IsFailedPrecondition(error)) return removed;
+  return {removed.code(), absl::StrCat(removed.message(), "; what failed: ", error.message())};
 }
 
 void RunDirectory::Tidy() const {

@@ -57,6 +57,10 @@ class RunDirectory {
   // Whether it has begun and was not removed since: a directory that somebody has removed is not
   // made again for the sake of a message.
   bool is_there() const;
+  // The error that the run ends with after `error`: DirectoryWasRemoved where it has begun and was
+  // removed since, whatever failed first for the lack of it. An error that says more than that a
+  // file is missing is told behind it.
+  absl::Status Explain(const absl::Status& error) const;
 
  private:
   RunDirectory(std::string out, Use use, bool is_own)

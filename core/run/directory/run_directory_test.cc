@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Use = RunDirectory::Use;
 
@@ -131,6 +132,27 @@ TEST_F(RunDirectoryTest, KnowsThatItWasRemoved) {
   fs::remove_all(out_);
   EXPECT_FALSE(directory->is_there());
   EXPECT_FALSE(beside->is_there());
+}
+
+TEST_F(RunDirectoryTest, WhatFailsOnceItWasRemovedFailsBecauseOfThat) {
+  const auto directory = RunDirectory::Claim(out_, Use::kNew).value();
+  const absl::Status missing = absl::NotFoundError("no such file");
+  const absl::Status lost = absl::DataLossError("wrong bits");
+  EXPECT_EQ(directory->Explain(missing), missing);  // it has not begun
+  ASSERT_EQ(directory->Begin(), absl::OkStatus());
+  EXPECT_EQ(directory->Explain(missing), missing);
+  fs::remove_all(out_);
+  EXPECT_EQ(directory->Explain(absl::OkStatus()), absl::OkStatus());
+  const absl::Status removed = directory->Explain(missing);
+  EXPECT_TRUE(absl::IsFailedPrecondition(removed));
+  EXPECT_THAT(std::string(removed.message()),
+              AllOf(HasSubstr("\"" + out_ + "\" was removed while the run wrote to it"),
+                    Not(HasSubstr("no such file"))));
+  EXPECT_EQ(directory->Explain(removed), removed);
+  const absl::Status both = directory->Explain(lost);
+  EXPECT_TRUE(absl::IsFailedPrecondition(both));
+  EXPECT_THAT(std::string(both.message()),
+              AllOf(HasSubstr("was removed while"), HasSubstr("what failed: wrong bits")));
 }
 
 TEST_F(RunDirectoryTest, AnEarlierRunIsSetAsideWithItsMark) {
