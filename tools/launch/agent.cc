@@ -12,10 +12,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
@@ -31,6 +29,7 @@
 #include "core/run/stop/exit_codes.h"
 #include "core/run/stop/run_signals.h"
 #include "nlohmann/json.hpp"
+#include "tools/launch/discovery.h"
 #include "tools/launch/worker_group.h"
 
 namespace lockstep {
@@ -245,32 +244,54 @@ class Agent {
     return exit_code;
   }
 
-  // Waits until there are ranks for a mesh; nullopt: a signal has come.
+  // Asks which hosts are at hand, and waits for the answer; nullopt: a signal has come.
+  absl::StatusOr<std::optional<Slots>> AwaitSlots() {
+    if (options_.discovery_script.empty()) return Slots{.ranks = options_.most_ranks};
+    Discovery discovery(options_.discovery_script, options_.longest_discovery_seconds);
+    while (true) {
+      if (const auto slots = discovery.Poll()) {
+        LS_RETURN_IF_ERROR(slots->status());
+        has_discovered_ = true;
+        return **slots;
+      }
+      if (TakeSignal()) return std::nullopt;
+    }
+  }
+
+  // Waits until there are ranks for a mesh; nullopt: a signal has come. A discovery script that has
+  // worked before may work again, as may hosts come back; one that never has is a mistake.
   absl::StatusOr<std::optional<Placement>> AwaitPlacement() {
     const int64_t start = NowNanos();
-    for (bool has_told = false;; has_told = true) {
-      LS_ASSIGN_OR_RETURN(const Slots slots, options_.slots());
-      if (slots.ranks >= options_.min_ranks) {
-        LS_ASSIGN_OR_RETURN(Placement placement, options_.place(slots.ranks));
+    std::string told;
+    while (true) {
+      const absl::StatusOr<std::optional<Slots>> slots = AwaitSlots();
+      if (!slots.ok() && !has_discovered_) return slots.status();
+      std::string lack(slots.status().message());
+      if (slots.ok()) {
+        if (!*slots) return std::nullopt;
+        const int ranks = (*slots)->ranks;
+        Placement placement;
+        if (ranks >= options_.min_ranks) {
+          LS_ASSIGN_OR_RETURN(placement, options_.place(ranks));
+        }
         if (placement.ranks >= options_.min_ranks) {
-          hosts_ = slots.hosts;
+          hosts_ = (*slots)->hosts;
           return placement;
         }
+        lack = absl::StrCat("no mesh of ", options_.min_ranks, " ranks or more fits the ", ranks,
+                            " at hand");
       }
-      const std::string lack = absl::StrCat("no mesh of ", options_.min_ranks,
-                                            " ranks or more fits the ", slots.ranks, " at hand");
       if (SecondsSince(start) > kLongestWaitSeconds) return absl::UnavailableError(lack);
-      if (!has_told) std::fprintf(stderr, "%s; waiting\n", lack.c_str());
+      if (std::exchange(told, lack) != lack) std::fprintf(stderr, "%s; waiting\n", lack.c_str());
       for (int i = 0; i < 50; ++i) {
         if (TakeSignal()) return std::nullopt;
       }
     }
   }
 
-  // Asks which hosts are at hand, and decides whether the run is to go on with more ranks than
-  // `now` has. A discovery script that fails while ranks are at work is passed over.
-  absl::Status LookForMore(const Placement& now) {
-    const absl::StatusOr<Slots> slots = options_.slots();
+  // Decides whether the run is to go on with more ranks than `now` has, given the hosts at hand. A
+  // discovery script that fails while ranks are at work is passed over.
+  absl::Status LookForMore(const Placement& now, const absl::StatusOr<Slots>& slots) {
     if (!slots.ok()) {
       std::fprintf(stderr, "%s\n", std::string(slots.status().message()).c_str());
       return absl::OkStatus();
@@ -322,32 +343,42 @@ class Agent {
                         WorkerGroup::Start(launcher, options_.worker, folder, program));
     bool is_marked = false;
     int stops = 0;
-    const bool lacks_ranks = placement.ranks < options_.most_ranks;
+    const bool lacks_ranks =
+        placement.ranks < options_.most_ranks && !options_.discovery_script.empty();
     int64_t looked_at = StepsOnDisk(options_.out);
+    std::optional<Discovery> discovery;  // while the script runs
     const int64_t start_nanos = NowNanos();
     bool has_begun = false;
     std::optional<int64_t> told_nanos;
+    const auto end_now = [&](std::string reason) {
+      discovery.reset();  // `group` waits for all children
+      return group.EndNow(std::move(reason));
+    };
     do {
       if (!told_nanos && (group.HasLostRank() || HasChanged(kErrorFile, start)))
         told_nanos = NowNanos();
       if (told_nanos && SecondsSince(*told_nanos) > kLongestFarewellSeconds) {
-        return group.EndNow(
-            "a rank has ended before its time, but the launcher has not: a host that "
-            "does not answer");
+        return end_now(
+            "a rank has ended before its time, but the launcher has not: a host that does not "
+            "answer");
       }
       const bool is_in_use = HasChanged(kRunLockFile, start);
       has_begun_ = has_begun_ || is_in_use;
       has_begun = has_begun || told_nanos || is_in_use;
       if (!has_begun && SecondsSince(start_nanos) > options_.longest_start_seconds) {
-        return group.EndNow(absl::StrCat("the launcher has brought no ranks together within ",
-                                         FormatDuration(options_.longest_start_seconds),
-                                         " (--longest_start)"));
+        return end_now(absl::StrCat("the launcher has brought no ranks together within ",
+                                    FormatDuration(options_.longest_start_seconds),
+                                    " (--longest_start)"));
       }
       // Hosts that have come back are taken in where a checkpoint has been saved.
       if (lacks_ranks && stops == 0 && grows_to_.empty()) {
         const int64_t saved = StepsOnDisk(options_.out);
-        if (std::exchange(looked_at, saved) < saved && saved < options_.steps) {
-          LS_RETURN_IF_ERROR(LookForMore(placement));
+        if (std::exchange(looked_at, saved) < saved && saved < options_.steps && !discovery) {
+          discovery.emplace(options_.discovery_script, options_.longest_discovery_seconds);
+        }
+        if (const auto slots = discovery ? discovery->Poll() : std::nullopt) {
+          discovery.reset();
+          LS_RETURN_IF_ERROR(LookForMore(placement, *slots));
           if (!grows_to_.empty()) group.Signal(SIGUSR1);
         }
       }
@@ -368,6 +399,7 @@ class Agent {
         LS_RETURN_IF_ERROR(Record());
       }
     } while (group.IsRunning());
+    discovery.reset();
     return group.End();
   }
 
@@ -377,29 +409,12 @@ class Agent {
   std::optional<Restart> restart_;  // that has not been written down
   int64_t ended_nanos_ = 0;         // when the ranks ended last
   bool has_begun_ = false;          // ranks have written to the run directory
+  bool has_discovered_ = false;     // the discovery script has worked
   int stop_signal_ = 0;             // 0: none has come
   int64_t stopped_nanos_ = 0;       // when it came
 };
 
 }  // namespace
-
-absl::StatusOr<Slots> ParseSlots(const std::string& text) {
-  Slots slots;
-  std::vector<std::string> hosts;
-  for (const auto whole : absl::StrSplit(text, '\n')) {
-    const auto line = absl::StripAsciiWhitespace(whole);
-    if (line.empty()) continue;
-    const std::pair<std::string, std::string> pair = absl::StrSplit(line, absl::MaxSplits(':', 1));
-    int ranks = 0;
-    if (pair.first.empty() || !absl::SimpleAtoi(pair.second, &ranks) || ranks < 0) {
-      return InvalidArgument("\"", line, "\" is no host with its number of slots, as in host:4");
-    }
-    slots.ranks += ranks;
-    if (ranks > 0) hosts.push_back(absl::StrCat(pair.first, ":", ranks));
-  }
-  slots.hosts = absl::StrJoin(hosts, ",");
-  return slots;
-}
 
 absl::StatusOr<int> RunAgent(const AgentOptions& options) {
   sigset_t before;

@@ -11,15 +11,6 @@
 
 namespace lockstep {
 
-// Hosts at hand, as Horovod's discovery scripts print them: "host:slots" a line.
-struct Slots {
-  int ranks = 0;      // that may run
-  std::string hosts;  // "a:4,b:2" for mpirun's --host; empty: not known
-};
-
-// Reads what a discovery script has printed. InvalidArgument names a line that is none.
-absl::StatusOr<Slots> ParseSlots(const std::string& text);
-
 // What to start on some slots.
 struct Placement {
   int ranks = 0;                     // 0: no mesh fits
@@ -36,17 +27,20 @@ struct AgentOptions {
   double longest_start_seconds = 600;  // from the launcher's start until ranks write to `out`
   std::string launcher;                // "mpirun -n {ranks} --host {hosts}"
   std::string worker;                  // path of :worker
-  std::function<absl::StatusOr<Slots>()> slots;
+  std::string discovery_script;        // of hosts (discovery.h); empty: all ranks have a place
+  double longest_discovery_seconds = 60;
   std::function<absl::StatusOr<Placement>(int ranks)> place;
 };
 
 // Runs until the run is complete, is stopped, or cannot go on. Returns the exit code for the
 // launcher: 0; 75 (kStoppedExitCode) after SIGINT, SIGTERM, SIGHUP or SIGUSR1, the first of which
-// has the ranks write a checkpoint, and 128 + signal after a second one; and that of ranks which
-// ended with an error that no restart mends, and that they have told. An error of its own:
-// Unavailable after max_restarts (without a message where that is 0 and a rank has told why it
-// ended: 69, kRankLostExitCode), or where fewer than min_ranks were at hand for ten minutes;
-// FailedPrecondition where somebody has removed the run directory meanwhile.
+// has the ranks write a checkpoint, and 128 + signal after a second one, or one that came while no
+// ranks ran; and that of ranks which ended with an error that no restart mends, and that they have
+// told. An error of its own: Unavailable after max_restarts (without a message where that is 0 and
+// a rank has told why it ended: 69, kRankLostExitCode), or where fewer than min_ranks were at hand
+// for ten minutes; FailedPrecondition where somebody has removed the run directory meanwhile; and
+// that of the discovery script where it fails before it has ever worked. Later the script is asked
+// again, for up to ten minutes.
 // A launcher that has not ended ten seconds after a rank has ended with an error is ended: it waits
 // for a host that it cannot reach. Where the ranks are fewer than most_ranks, it asks for slots
 // whenever they have saved a checkpoint, and where a larger formation has a place, has them stop

@@ -17,7 +17,6 @@
 #include "absl/strings/str_split.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
-#include "core/base/subprocess.h"
 #include "core/base/user_path.h"
 #include "core/config/legs.h"
 #include "core/config/trainer_flags.h"
@@ -46,6 +45,9 @@ ABSL_FLAG(std::string, host_discovery_script, "",
           "program that prints \"host:slots\" a line for each host at hand, called before each "
           "start, and after each checkpoint of a run that lacks ranks; default: all ranks always "
           "have a place");
+ABSL_FLAG(double, longest_discovery, 60,
+          "seconds that the discovery script may take; one that takes longer is killed, and counts "
+          "as failed");
 ABSL_FLAG(std::string, launcher, "",
           "command that starts {ranks} processes, for Slurm \"srun --mpi=pmix -n {ranks} "
           "--kill-on-bad-exit=1\"; {hosts} is host:slots,...; default \"mpirun -n {ranks}\", with "
@@ -226,24 +228,14 @@ class Formations {
   std::vector<std::pair<Formation, MeshShape>> preferred_;
 };
 
-absl::StatusOr<Slots> Discover(const std::string& script) {
-  LS_ASSIGN_OR_RETURN(const ProcessResult result,
-                      RunProcess({.arguments = {script}, .err = ProcessOptions::Stream::kInherit}));
-  if (!result.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--host_discovery_script ", script, ": ", result.Describe()));
-  }
-  absl::StatusOr<Slots> slots = ParseSlots(result.out);
-  LS_RETURN_IF_ERROR(Annotate(slots.status(), absl::StrCat("--host_discovery_script ", script)));
-  return slots;
-}
-
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   LS_RETURN_IF_ERROR(CheckRange("ranks", absl::GetFlag(FLAGS_ranks), 0, kMostRanks));
   LS_RETURN_IF_ERROR(CheckRange("max_restarts", absl::GetFlag(FLAGS_max_restarts), 0, 1'000'000));
   LS_ASSIGN_OR_RETURN(const Formations formations, Formations::Make(words));
-  if (!(absl::GetFlag(FLAGS_longest_start) > 0)) {
-    return InvalidArgument("--longest_start must be more than 0 seconds");
+  for (const auto& [name, seconds] :
+       {std::pair("longest_start", absl::GetFlag(FLAGS_longest_start)),
+        std::pair("longest_discovery", absl::GetFlag(FLAGS_longest_discovery))}) {
+    if (!(seconds > 0)) return InvalidArgument("--", name, " must be more than 0 seconds");
   }
   const int ranks = formations.ranks();
   LS_RETURN_IF_ERROR(CheckRange("min_ranks", absl::GetFlag(FLAGS_min_ranks), 0, ranks));
@@ -261,10 +253,8 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
                    .longest_start_seconds = absl::GetFlag(FLAGS_longest_start),
                    .launcher = launcher,
                    .worker = AbsolutePath("tools/launch/worker"),
-                   .slots = [&]() -> absl::StatusOr<Slots> {
-                     if (script.empty()) return Slots{.ranks = ranks, .hosts = ""};
-                     return Discover(UserPath(script));
-                   },
+                   .discovery_script = script.empty() ? "" : UserPath(script),
+                   .longest_discovery_seconds = absl::GetFlag(FLAGS_longest_discovery),
                    .place = [&](int places) { return formations.Place(places); }});
 }
 

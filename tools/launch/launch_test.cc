@@ -101,6 +101,12 @@ class LaunchTest : public LaunchedRunTest {
     ASSERT_GE(Steps(), steps);
   }
 
+  static void AwaitFile(const std::string& path) {
+    const int64_t start = NowNanos();
+    while (!PathExists(path) && SecondsSince(start) < kLongestSeconds) usleep(2000);
+    ASSERT_TRUE(PathExists(path)) << path;
+  }
+
   void Kill(Kind kind, int number = SIGKILL) const {
     for (const LaunchedProcess& process : ProcessesOf(out())) {
       if (process.kind != kind) continue;
@@ -306,6 +312,68 @@ TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=4,tp=1");
   EXPECT_GE(restarts[0].steps, 30);  // the ranks were asked to stop: no step was lost
   EXPECT_TRUE(restarts[0].went_on());
+}
+
+// A discovery script that hangs once, when the file `hang` is there, which it renames `hanging`.
+class HangingDiscoveryTest : public LaunchTest {
+ protected:
+  std::string HangingScript(int slots) const {
+    return Script("hosts.sh",
+                  absl::StrCat("mv ", path("hang"), " ", path("hanging"),
+                               " 2>/dev/null && exec sleep 600\necho localhost:", slots, "\n"));
+  }
+};
+
+TEST_F(HangingDiscoveryTest, ASignalIsHeardWhileRanksTrain) {
+  const std::vector<std::string> flags = {
+      "--ranks", "4", "--min_ranks", "2", "--host_discovery_script", HangingScript(2)};
+  Subprocess launcher = Start(flags);
+  AwaitSteps(30);
+  ASSERT_EQ(WriteFileAtomically(path("hang"), ""), absl::OkStatus());
+  AwaitFile(path("hanging"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
+  EXPECT_LT(Steps(), 300);
+  AwaitNoProcess();
+  ExpectTheRunOfSingle(Start(flags).Wait());
+}
+
+TEST_F(HangingDiscoveryTest, ASignalIsHeardBetweenRestarts) {
+  Subprocess launcher = Start({"--ranks", "2", "--host_discovery_script", HangingScript(2)});
+  AwaitSteps(30);
+  ASSERT_EQ(WriteFileAtomically(path("hang"), ""), absl::OkStatus());
+  Kill(Kind::kRank);
+  AwaitFile(path("hanging"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait().exit_code, 128 + SIGTERM);
+}
+
+TEST_F(LaunchTest, ADiscoveryScriptThatFailsBetweenRestartsIsAskedAgain) {
+  // Each call takes a line away: what it does the next time.
+  const std::string calls = path("calls");
+  const std::string script =
+      Script("hosts.sh", absl::StrCat("next=$(head -n 1 ", calls, ")\nsed -i 1d ", calls,
+                                      "\neval \"$next\"\necho localhost:2\n"));
+  ASSERT_EQ(WriteFileAtomically(calls, "\nexit 3\nexec sleep 600\necho rubbish\n"),
+            absl::OkStatus());
+  Subprocess launcher =
+      Start({"--ranks", "2", "--host_discovery_script", script, "--longest_discovery", "1"});
+  AwaitSteps(60);
+  Kill(Kind::kRank);
+  const ProcessResult result = launcher.Wait();
+  ExpectTheRunOfSingle(result);
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: exit code 3; waiting"));
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: has not ended within 1.0 s"));
+  EXPECT_THAT(result.err, HasSubstr("\"rubbish\" is no host with its number of slots"));
+  EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
+}
+
+TEST_F(LaunchTest, ADiscoveryScriptThatHasNeverWorkedIsAMistake) {
+  const ProcessResult result =
+      Start({"--ranks", "2", "--host_discovery_script", Script("hosts.sh", "exit 3\n")}).Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: exit code 3"));
+  EXPECT_THAT(result.err, Not(HasSubstr("waiting")));
 }
 
 TEST_F(LaunchTest, ARemovedDirectoryIsNotMadeAgain) {
