@@ -133,11 +133,13 @@ absl::StatusOr<std::optional<int64_t>> NewestStep(const std::string& out) {
   return newest ? std::optional<int64_t>(newest->steps) : std::nullopt;
 }
 
+// A run writes its summary behind its last checkpoint, which it may have been told not to write
+// (checkpoint.keep = 0), and removes the summary when it goes on with more steps.
 bool IsComplete(const std::string& out, int64_t steps) {
   const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
                                              /*allow_exceptions=*/false);
   return summary.is_object() && summary.contains("steps") && summary["steps"].is_number_integer() &&
-         summary["steps"].get<int64_t>() == steps && StepsOnDisk(out) == steps;
+         summary["steps"].get<int64_t>() == steps;
 }
 
 // When a file was changed, as FileTimeNow; 0: there is none.

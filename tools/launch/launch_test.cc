@@ -550,6 +550,19 @@ TEST_F(LaunchTest, ACompleteRunIsNotBegunAgainForItsLaunchersExitCode) {
   }
 }
 
+TEST_F(LaunchTest, ACompleteRunWithoutCheckpointsIsNotBegunAgain) {
+  const std::string failing = Script("failing.sh", "build_defs/mpi_test.sh \"$@\"\nexit 1\n");
+  for (const char* copies : {"checkpoint.in_memory_every=0", "checkpoint.in_memory_every=50"}) {
+    const std::vector<std::string> none = {"--set", "checkpoint.keep=0", "--set", copies};
+    fs::remove_all(out());
+    ExpectTheRunOfSingle(Start({"--ranks", "2", "--launcher", failing + " {ranks}"}, none).Wait());
+    const ProcessResult again = Start({"--ranks", "2"}, none).Wait();
+    ExpectTheRunOfSingle(again);
+    EXPECT_THAT(again.err, HasSubstr("the run is complete"));
+    EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
+  }
+}
+
 TEST_F(LaunchTest, ALauncherThatBringsNoRanksTogetherIsEnded) {
   const std::string sleeping = Script("sleeping.sh", "sleep 600\n");
   const ProcessResult result =
