@@ -22,6 +22,7 @@
 #include "core/config/trainer_flags.h"
 #include "core/run/leg/training_run.h"
 #include "core/run/mesh_choice.h"
+#include "core/run/stop/exit_codes.h"
 #include "models/models.h"
 #include "strategies/presets.h"
 #include "tools/experiment/paths.h"
@@ -245,17 +246,22 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
     launcher = script.empty() ? "mpirun -n {ranks}" : "mpirun -n {ranks} --host {hosts}";
   }
   const int least = absl::GetFlag(FLAGS_min_ranks);
-  return RunAgent({.out = formations.out(),
-                   .steps = formations.steps(),
-                   .min_ranks = least == 0 ? ranks : least,
-                   .most_ranks = ranks,
-                   .max_restarts = absl::GetFlag(FLAGS_max_restarts),
-                   .longest_start_seconds = absl::GetFlag(FLAGS_longest_start),
-                   .launcher = launcher,
-                   .worker = AbsolutePath("tools/launch/worker"),
-                   .discovery_script = script.empty() ? "" : UserPath(script),
-                   .longest_discovery_seconds = absl::GetFlag(FLAGS_longest_discovery),
-                   .place = [&](int places) { return formations.Place(places); }});
+  absl::StatusOr<int> code =
+      RunAgent({.out = formations.out(),
+                .steps = formations.steps(),
+                .min_ranks = least == 0 ? ranks : least,
+                .most_ranks = ranks,
+                .max_restarts = absl::GetFlag(FLAGS_max_restarts),
+                .longest_start_seconds = absl::GetFlag(FLAGS_longest_start),
+                .launcher = launcher,
+                .worker = AbsolutePath("tools/launch/worker"),
+                .discovery_script = script.empty() ? "" : UserPath(script),
+                .longest_discovery_seconds = absl::GetFlag(FLAGS_longest_discovery),
+                .place = [&](int places) { return formations.Place(places); }});
+  if (code.ok() || ExitCodeOfFailure(code.status()) == 1) return code;
+  // It has given up for now: the same command may go on later.
+  PrintError(code.status());
+  return kRankLostExitCode;
 }
 
 }  // namespace
