@@ -62,6 +62,23 @@ std::string Restart::ToRow() const {
   return row.dump();
 }
 
+absl::Status WriteResumed(const std::string& out, const ResumedFrom& from) {
+  const nlohmann::ordered_json json = {{"steps", from.steps}, {"state", from.state}};
+  return WriteFileAtomically(absl::StrCat(out, "/", kResumedFile), absl::StrCat(json.dump(), "\n"));
+}
+
+absl::StatusOr<ResumedFrom> ReadResumed(const std::string& out) {
+  const std::string path = absl::StrCat(out, "/", kResumedFile);
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("steps") || !json["steps"].is_number_integer() ||
+      !json.contains("state") || !json["state"].is_string()) {
+    return InvalidArgument(path, ": does not say what the run went on from");
+  }
+  return ResumedFrom{.steps = json["steps"].get<int64_t>(),
+                     .state = json["state"].get<std::string>()};
+}
+
 Restart RestartNow(std::string cause) {
   const std::time_t now = std::time(nullptr);
   std::tm parts;

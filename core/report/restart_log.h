@@ -34,6 +34,22 @@ struct Restart {
   friend bool operator==(const Restart&, const Restart&) = default;
 };
 
+// In the run directory: what the run went on from last. Ranks write it, who choose that themselves.
+inline constexpr char kResumedFile[] = "resumed.json";
+
+// What a run goes on from.
+struct ResumedFrom {
+  int64_t steps = 0;       // behind the checkpoint
+  std::string state = {};  // where that lies: "memory", "disk"
+
+  friend bool operator==(const ResumedFrom&, const ResumedFrom&) = default;
+};
+
+// Writes kResumedFile, and reads it. ReadResumed returns NotFound where there is none, and
+// InvalidArgument where it holds something else.
+absl::Status WriteResumed(const std::string& out, const ResumedFrom& from);
+absl::StatusOr<ResumedFrom> ReadResumed(const std::string& out);
+
 // A restart whose ranks end now.
 Restart RestartNow(std::string cause);
 

@@ -60,6 +60,18 @@ TEST_F(RestartLogTest, ARowThatAKillHasCutShortHarmsNoOther) {
   EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, again_));
 }
 
+TEST_F(RestartLogTest, SaysWhatARunWentOnFromLast) {
+  EXPECT_TRUE(absl::IsNotFound(ReadResumed(out_).status()));
+  ASSERT_EQ(WriteResumed(out_, {.steps = 40, .state = "memory"}), absl::OkStatus());
+  ASSERT_EQ(WriteResumed(out_, {.steps = 25, .state = "disk"}), absl::OkStatus());
+  EXPECT_EQ(ReadResumed(out_).value(), (ResumedFrom{.steps = 25, .state = "disk"}));
+  for (const char* text :
+       {"", "[]", "{\"steps\": 25}", "{\"steps\": \"25\", \"state\": \"disk\"}"}) {
+    ASSERT_EQ(WriteFileAtomically(out_ + "/" + kResumedFile, text), absl::OkStatus());
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadResumed(out_).status())) << text;
+  }
+}
+
 TEST_F(RestartLogTest, RefusesOtherRows) {
   Append("{\"time\": 3}\n");
   EXPECT_THAT(std::string(ReadRestarts(out_).status().message()),

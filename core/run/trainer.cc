@@ -19,6 +19,7 @@
 #include "core/comm/host_numbers.h"
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
+#include "core/report/restart_log.h"
 #include "core/run/device/rank_device.h"
 #include "core/run/guard/loss_watch.h"
 #include "core/run/guard/non_finite_search.h"
@@ -168,7 +169,13 @@ class Trainer {
   }
 
   absl::Status OpenReporter(int64_t step, const Resumed& resumed) {
-    const char* where = IsInMemory(resumed.path) ? "the copy in memory " : "";
+    const bool is_in_memory = IsInMemory(resumed.path);
+    if (run_.resume) {
+      // //tools/launch reads it when it sees losses.csv change, and so it comes first.
+      LS_RETURN_IF_ERROR(
+          WriteResumed(run_.out, {.steps = step, .state = is_in_memory ? "memory" : "disk"}));
+    }
+    const char* where = is_in_memory ? "the copy in memory " : "";
     LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step, absl::StrCat(where, resumed.path)));
     saver_.set_reporter(reporter_.get());
     copies_.set_reporter(reporter_.get());

@@ -328,7 +328,7 @@ class Agent {
     std::vector<std::string> program = placement.program;
     if (restart_) LS_RETURN_IF_ERROR(CheckIsThere(restart_->cause));
     LS_ASSIGN_OR_RETURN(const std::optional<SavedState> newest, Newest(options_.out));
-    const int64_t steps = newest ? newest->steps : 0;
+    int64_t steps = newest ? newest->steps : 0;
     if (newest) program.push_back("--resume");
     if (restart_) {
       restart_->steps = steps;
@@ -352,7 +352,16 @@ class Agent {
     const int64_t start_nanos = NowNanos();
     bool has_begun = false;
     std::optional<int64_t> told_nanos;
+    // Ranks themselves choose what they go on from: they pass over what is damaged.
+    const auto correct_restart = [&] {
+      if (!restart_ || !HasChanged(kResumedFile, start)) return;
+      const absl::StatusOr<ResumedFrom> from = ReadResumed(options_.out);
+      if (!from.ok()) return;
+      steps = restart_->steps = from->steps;
+      restart_->state = from->state;
+    };
     const auto end_now = [&](std::string reason) {
+      correct_restart();
       discovery.reset();  // `group` waits for all children
       return group.EndNow(std::move(reason));
     };
@@ -396,11 +405,13 @@ class Agent {
       if (losses.changed <= start) continue;  // of an earlier run
       if (!is_marked) LS_RETURN_IF_ERROR(BeginRestarts(options_.out, placement.formation));
       is_marked = true;
+      correct_restart();  // written before losses.csv
       if (restart_ && losses.last_step >= steps) {
         restart_->seconds = SecondsSince(ended_nanos_);
         LS_RETURN_IF_ERROR(Record());
       }
     } while (group.IsRunning());
+    correct_restart();
     discovery.reset();
     return group.End();
   }

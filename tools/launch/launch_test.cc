@@ -21,6 +21,7 @@
 #include "core/run/stop/run_signals.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "strategies/testing/launched_run.h"
 #include "tools/launch/rank_processes.h"
 #include "tools/launch/worker_group.h"
@@ -52,6 +53,14 @@ shards = 4
 [checkpoint]
 every = 25
 )";
+
+// Changes a bit amid a file, or amid the first shard of a checkpoint.
+void Damage(const std::string& checkpoint) {
+  const std::string file = IsDirectory(checkpoint) ? ListShards(checkpoint).value()[0] : checkpoint;
+  std::string bytes = ReadFile(file).value();
+  bytes[bytes.size() / 2] ^= 1;
+  ASSERT_EQ(WriteFileAtomically(file, bytes), absl::OkStatus());
+}
 
 // A run whose ranks soon give up waiting for each other.
 const std::vector<std::string> kSoon = {"--set", "run.timeout_seconds=2"};
@@ -238,6 +247,34 @@ TEST_F(LaunchTest, ARunWhoseCopiesAreLostIsNotBegunAnew) {
   EXPECT_EQ(again.exit_code, 1);
   EXPECT_THAT(again.err, HasSubstr("To begin again with the first step, move " + out() + " away"));
   EXPECT_EQ(File("out/losses.csv"), losses);
+}
+
+// The launcher sees which state is the newest, and ranks pass it over where it is damaged.
+TEST_F(LaunchTest, TheLogSaysWhatRanksReallyWentOnFrom) {
+  const std::vector<std::string> copies = {"--set", "checkpoint.in_memory_every=20"};
+  {
+    Subprocess launcher = Start({"--ranks", "2"}, copies);
+    AwaitSteps(90);
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  const auto in_memory = ListCheckpoints(InMemoryFolder(out())).value();
+  ASSERT_THAT(in_memory, Not(IsEmpty()));
+  for (const FoundCheckpoint& copy : in_memory) Damage(copy.path);
+  const auto on_disk = ListCheckpoints(out() + "/checkpoints").value();
+  ASSERT_GE(on_disk.size(), 2);
+  Damage(on_disk.back().path);
+  const int64_t sound = on_disk[on_disk.size() - 2].step;
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}, copies).Wait());
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_EQ(restarts[0].steps, sound);
+  EXPECT_EQ(restarts[0].state, "disk");
+  EXPECT_TRUE(restarts[0].went_on());
+  const nlohmann::json told = Summary("out")["restarts"][0];
+  EXPECT_EQ(told["steps"], sound);
+  EXPECT_EQ(told["state"], "disk");
 }
 
 // Four ranks of fsdp on four machines, which are folders here. One of them goes down amid the run,
