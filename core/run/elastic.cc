@@ -53,6 +53,12 @@ class PendingRestart {
   void Visit(const RunPlace& place) {
     if (place.where != RunPlace::Where::kStepEnd || is_written_.exchange(true)) return;
     restart_.seconds = SecondsSince(lost_nanos_);
+    // Ranks themselves choose what they go on from: they pass over what is damaged.
+    const absl::StatusOr<ResumedFrom> from = ReadResumed(out_);
+    if (from.ok() && !restart_.state.empty()) {
+      restart_.steps = from->steps;
+      restart_.state = from->state;
+    }
     written_ = AppendRestart(out_, restart_);
   }
   // When the ranks have ended: writes it down if none has come to the end of a step.

@@ -253,6 +253,9 @@ TEST_F(ElasticTest, PassesADamagedCopyOver) {
                            losses);
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(ended->reports[0].steps, 2);  // from the checkpoint on the disk
+  const Restart restart = ReadRestarts(folder_ + "/out").value().at(0);
+  EXPECT_EQ(restart.steps, 2);
+  EXPECT_EQ(restart.state, "disk");
   ExpectCurveOfSingle(*ended);
 }
 
