@@ -30,7 +30,7 @@ NAMES = {
         isnan ldexp lerp llround log log10 log2 lround nan nanf nearbyint nextafter pow round signbit sin
         sqrt tanh trunc""",
     "concepts": "same_as",
-    "condition_variable": "condition_variable",
+    "condition_variable": "condition_variable condition_variable_any",
     "cstddef": "byte ptrdiff_t",
     "cstdio": "ferror fflush fprintf fputc fputs freopen fwrite perror printf puts snprintf",
     "cstdlib": "abort aligned_alloc atoi exit free getenv malloc strtoll strtoul strtoull",

@@ -182,6 +182,8 @@ class DisturbedRun {
     std::vector<std::string> words;
     const bool stops = fault_ == Fault::kStoppedRank || fault_ == Fault::kRestartedRank;
     const int ranks = stops ? 4 : 2;
+    // Nor does a launcher that may start ranks again begin anew in a directory that was removed.
+    const bool has_restarts = fault_ == Fault::kRestartedRank || fault_ == Fault::kRemovedDirectory;
     if (are_processes_) {
       const std::string launcher = hosts_ ? absl::StrJoin(hosts_->Mpirun(), " ")
                                           : std::string("build_defs/mpi_test.sh {ranks}");
@@ -191,7 +193,7 @@ class DisturbedRun {
                "--ranks",
                absl::StrCat(ranks),
                "--max_restarts",
-               fault_ == Fault::kRestartedRank ? "3" : "0",
+               has_restarts ? "3" : "0",
                "--launcher",
                launcher,
                "--"};
