@@ -49,6 +49,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 // Returns whether something is there under that name; links are followed. Where that cannot be
 // found out (a folder that may not be searched), false: whoever uses the path hears why.
 bool PathExists(const std::string& path);
+// Whether nothing has the path. False where that cannot be told, as behind a disk that does not
+// answer.
+bool IsGone(const std::string& path);
 bool IsDirectory(const std::string& path);
 
 // Returns the size of a file in bytes.

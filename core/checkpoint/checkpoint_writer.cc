@@ -49,7 +49,7 @@ std::optional<int64_t> VouchedFor(const CheckpointInfo& info) {
 // removed is not made again.
 absl::Status MakeFolder(const std::string& folder) {
   const std::string around = folder.substr(0, folder.rfind('/'));
-  if (around.empty() || around.size() == folder.size() || IsDirectory(around)) {
+  if (around.empty() || around.size() == folder.size() || !IsGone(around)) {
     return MakeDirectories(folder);
   }
   return DirectoryWasRemoved(around);
@@ -71,7 +71,9 @@ CheckpointWriter::CheckpointWriter(std::string folder, SaveOptions options, Kern
                                    Communicator& ranks)
     : folder_(std::move(folder)), options_(std::move(options)), kernels_(kernels), ranks_(ranks) {}
 
-CheckpointWriter::~CheckpointWriter() {
+CheckpointWriter::~CheckpointWriter() { GiveUp(); }
+
+void CheckpointWriter::GiveUp() {
   if (writing_) End(absl::CancelledError("the run has ended")).IgnoreError();
 }
 

@@ -73,6 +73,10 @@ class CheckpointWriter {
   // long a disk takes, ranks hear of each other meanwhile, as in Finish.
   absl::Status Save(const CheckpointInfo& info, const std::vector<StateTensor>& state);
 
+  // Waits for what this rank does of the checkpoint that was begun, if any, and forgets it. Asks no
+  // other rank.
+  void GiveUp();
+
   bool is_writing() const { return writing_.has_value(); }
   const CheckpointCosts& costs() const { return costs_; }
 

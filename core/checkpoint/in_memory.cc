@@ -118,8 +118,11 @@ absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders() {
     }
     found.run_directory = ReadFile(absl::StrCat(found.path, "/", kRunDirectoryFile)).value_or("");
     // A link in the place of the directory leads elsewhere.
+    const std::string its_folder = InMemoryFolder(found.run_directory);
+    // Where the directory cannot be looked at, it may be there.
     found.has_run_directory =
-        !found.run_directory.empty() && InMemoryFolder(found.run_directory) == found.path;
+        !found.run_directory.empty() &&
+        (its_folder.empty() ? !IsGone(found.run_directory) : its_folder == found.path);
     const auto checkpoints = ListCheckpoints(found.path);
     if (checkpoints.ok() && !checkpoints->empty()) found.steps = checkpoints->back().step;
     found.bytes = BytesBelow(found.path);

@@ -13,8 +13,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"checkpoint.every", "steps between checkpoints; 0: only at the end"},
     {"checkpoint.files", "a file for each rank, or one for all"},
     {"checkpoint.in_memory_every", "steps between copies of the state in memory; 0: none"},
-    {"checkpoint.keep",
-     "newest checkpoints that stay (one more with guard.every); 0: none is written"},
+    {"checkpoint.keep", "newest checkpoints that stay; 0: none is written"},
     {"checkpoint.on_damage", "a resumed run goes back to the newest sound one, or stops"},
     {"checkpoint.write", "beside training, or while the step waits"},
 

@@ -113,9 +113,11 @@ absl::Status RowFile::Append(std::string row) {
 
 absl::Status RowFile::Sync() {
   struct stat opened, named;
-  const bool is_there = stat(path_.c_str(), &named) == 0 && fstat(file_.get(), &opened) == 0 &&
-                        named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
-  if (!is_there) {
+  const bool is_gone = IsGone(path_);
+  if (!is_gone && (stat(path_.c_str(), &named) != 0 || fstat(file_.get(), &opened) != 0)) {
+    return Error(path_);
+  }
+  if (is_gone || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) {
     return absl::FailedPreconditionError(
         absl::StrCat("\"", path_,
                      "\" was removed or replaced while the run wrote it, and the rows with it; "

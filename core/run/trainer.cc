@@ -342,9 +342,12 @@ class Trainer {
   absl::Status LoadInitial() {
     const InitialWeights& initial = here_->initial();
     if (initial.path.empty()) return absl::OkStatus();
-    LS_RETURN_IF_ERROR(Annotate(
+    const absl::Status loaded = Annotate(
         LoadInitialWeights(initial.path, initial.names, strategy().State(), tools_.kernels),
-        "model.init"));
+        "model.init");
+    // Damage that somebody has to mend: no rank is lost by it.
+    if (absl::IsDataLoss(loaded)) return absl::FailedPreconditionError(loaded.message());
+    LS_RETURN_IF_ERROR(loaded);
     strategy().Restored();
     return absl::OkStatus();
   }

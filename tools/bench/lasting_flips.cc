@@ -305,7 +305,7 @@ class LastinglyFlippedRuns {
   // nothing has disturbed.
   bool GoesOn(const Case& now, int64_t steps, const Assignments& more) {
     const auto saved = ListRunCheckpoints(options_.folder + "/out");
-    // A check that was as old as the first checkpoint vouches for one, which has been kept.
+    // A check at or after the first checkpoint vouches for one, which has been kept.
     const bool must_be_left = !now.saves.empty() && now.checked_steps >= kShortest;
     if (must_be_left && (!saved.ok() || saved->empty())) return false;
     const FlipOutcome again =

@@ -146,15 +146,23 @@ absl::StatusOr<int> RunRemoveCopies(const Words& words) {
   if (!words.empty()) return 0;
   LS_ASSIGN_OR_RETURN(const std::vector<ListedCopies> list, ListCopies());
   int removed = 0;
+  bool are_all_removed = true;
   for (const ListedCopies& copies : list) {
     if (!copies.is_left_over()) continue;
-    LS_RETURN_IF_ERROR(RemoveLeftOver(copies));
+    const absl::Status done = RemoveLeftOver(copies);
+    if (!done.ok()) {  // a program uses the run again
+      std::fprintf(stderr, "%s\n", std::string(done.message()).c_str());
+      are_all_removed = false;
+      continue;
+    }
     std::printf("%s is removed, %s %s\n", copies.folder.path.c_str(),
                 FormatBytes(copies.folder.bytes).c_str(), AboutRun(copies).c_str());
     ++removed;
   }
-  if (removed == 0) std::printf("no copies in this machine's memory are left over\n");
-  return 0;
+  if (removed == 0 && are_all_removed) {
+    std::printf("no copies in this machine's memory are left over\n");
+  }
+  return are_all_removed ? 0 : 1;
 }
 
 absl::StatusOr<int> Run(const Words& words) {

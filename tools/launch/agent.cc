@@ -222,7 +222,7 @@ class Agent {
   // Whether ranks may be started again. Where they have used the run directory, and somebody has
   // removed it, they would begin anew, in a new directory. `cause`: why the last ones ended.
   absl::Status CheckIsThere(const std::string& cause) const {
-    if (!has_begun_ || PathExists(absl::StrCat(options_.out, "/", kRunLockFile))) {
+    if (!has_begun_ || !IsGone(absl::StrCat(options_.out, "/", kRunLockFile))) {
       return absl::OkStatus();
     }
     const absl::Status removed = DirectoryWasRemoved(options_.out);

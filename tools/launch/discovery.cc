@@ -24,7 +24,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kCannotRun = 127;  // as shells say it
+constexpr int kCannotRun = 127;                 // as shells say it
+constexpr size_t kMostBytes = size_t{1} << 20;  // of what a script prints
 
 std::string Described(int status) {
   if (!WIFSIGNALED(status)) return absl::StrCat("exit code ", WEXITSTATUS(status));
@@ -96,7 +97,7 @@ void Discovery::End() {
 
 void Discovery::Read() {
   std::array<char, 4096> bytes;
-  while (true) {
+  while (text_.size() <= kMostBytes) {
     const ssize_t size = read(out_.get(), bytes.data(), bytes.size());
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return;
@@ -111,6 +112,13 @@ std::optional<absl::StatusOr<Slots>> Discovery::Poll() {
   const pid_t ended = waitpid(pid_, &status, WNOHANG);
   // What it has started may hold the pipe open: nobody waits for its end.
   Read();
+  if (text_.size() > kMostBytes) {
+    End();
+    return absl::FailedPreconditionError(
+        absl::StrCat(who, ": prints more than ", FormatBytes(static_cast<int64_t>(kMostBytes)),
+                     " where lines such as host:4 are wanted, and was killed"));
+  }
+  if (ended < 0) return absl::ErrnoToStatus(errno, absl::StrCat(who, ": its end"));
   if (ended == 0) {
     if (SecondsSince(start_nanos_) < limit_seconds_) return std::nullopt;
     End();

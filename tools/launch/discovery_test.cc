@@ -99,9 +99,13 @@ TEST_F(DiscoveryTest, DoesNotWaitForWhatTheScriptLeaves) {
   EXPECT_EQ(kill(pid, SIGKILL), 0);
 }
 
+TEST_F(DiscoveryTest, AScriptThatPrintsWithoutEndIsKilled) {
+  EXPECT_THAT(Error("exec yes localhost:1\n"), HasSubstr("hosts.sh: prints more than 1.0 MiB"));
+}
+
 TEST_F(DiscoveryTest, AScriptThatHangsIsKilledWithWhatItHasStarted) {
   const std::string hanging = absl::StrCat("sleep 600 & echo $! >", folder_, "/pid; wait\n");
-  Discovery discovery(Script(hanging), /*limit_seconds=*/0.5);
+  Discovery discovery(Script(hanging), /*limit_seconds=*/3);
   const absl::StatusOr<Slots> slots = Await(discovery);
   EXPECT_TRUE(absl::IsDeadlineExceeded(slots.status()));
   EXPECT_THAT(std::string(slots.status().message()), HasSubstr("(--longest_discovery)"));

@@ -394,13 +394,13 @@ TEST_F(LaunchTest, ADiscoveryScriptThatFailsBetweenRestartsIsAskedAgain) {
   ASSERT_EQ(WriteFileAtomically(calls, "\nexit 3\nexec sleep 600\necho rubbish\n"),
             absl::OkStatus());
   Subprocess launcher =
-      Start({"--ranks", "2", "--host_discovery_script", script, "--longest_discovery", "1"});
+      Start({"--ranks", "2", "--host_discovery_script", script, "--longest_discovery", "5"});
   AwaitSteps(60);
   Kill(Kind::kRank);
   const ProcessResult result = launcher.Wait();
   ExpectTheRunOfSingle(result);
   EXPECT_THAT(result.err, HasSubstr("hosts.sh: exit code 3; waiting"));
-  EXPECT_THAT(result.err, HasSubstr("hosts.sh: has not ended within 1.0 s"));
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: has not ended within 5.0 s"));
   EXPECT_THAT(result.err, HasSubstr("\"rubbish\" is no host with its number of slots"));
   EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
 }

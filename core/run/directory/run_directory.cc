@@ -164,7 +164,7 @@ void RunDirectory::Agreed() {
 }
 
 bool RunDirectory::is_there() const {
-  return has_begun_ && (!had_lock_file_ || PathExists(LockPath(out_)));
+  return has_begun_ && (!had_lock_file_ || !IsGone(LockPath(out_)));
 }
 
 absl::Status RunDirectory::Explain(const absl::Status& error) const {

@@ -52,7 +52,8 @@ class SoundState {
   }
 
   // Called by all ranks of a leg with what each of them has found. Where one has an error, all set
-  // the suspects aside, and then one tells, as in AgreeOnFirst; or, where it failed, of that.
+  // the suspects aside, and then one tells, as in AgreeOnFirst. Where setting aside failed, it
+  // tells of that instead.
   absl::Status Agree(const absl::Status& own, const Suspects& suspects, Communicator& ranks) const;
 
   // Called by all ranks of the run between legs: those that were idle learn what was checked. An

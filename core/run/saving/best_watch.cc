@@ -38,6 +38,8 @@ absl::StatusOr<std::vector<double>> LossesBefore(const std::string& metrics, int
 
 absl::Status BestWatch::Resume(const std::string& metrics, int64_t steps, Communicator& ranks) {
   if (!settings_.keep && settings_.patience == 0) return absl::OkStatus();
+  lowest_ = std::numeric_limits<double>::infinity();
+  without_gain_ = 0;
   absl::Status read;
   if (ranks.rank() == 0) {
     const auto losses = LossesBefore(metrics, steps);

@@ -115,7 +115,8 @@ absl::StatusOr<int64_t> InMemorySaver::BytesHere() const {
 absl::Status InMemorySaver::Compare(int64_t steps) {
   if (run_.settings.guard.every == 0 || copied_steps_ != steps) return absl::OkStatus();
   copied_steps_ = -1;
-  // A checkpoint on the disk that was made behind the copy may have what has changed.
+  // A checkpoint on the disk that was made behind the copy may have what has changed. Where the
+  // copy itself cannot be read, `--resume` finds that out.
   return sound_.Agree(CompareOwn(steps), SoundState::BehindCopy(steps), here_->ranks());
 }
 

@@ -146,27 +146,36 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
 
 absl::Status SetAsideSuspects(const TrainingRun& run, const SoundState::Suspects& suspects,
                               int rank) {
-  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, RunCheckpointsByStep(run.out));
+  const auto found = RunCheckpointsByStep(run.out);
+  if (!found.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("what may have wrong bits cannot be listed (", found.status().message(),
+                     "); before the run goes on, rename its checkpoints of more than ",
+                     suspects.sound_steps, " steps"));
+  }
   std::vector<int64_t> aside;
-  for (const FoundCheckpoint& checkpoint : found) {
+  std::vector<std::string> left;
+  for (const FoundCheckpoint& checkpoint : *found) {
     if (checkpoint.step <= suspects.sound_steps) continue;
     if (IsInMemory(checkpoint.path)) {
-      if (run.machines.IsFirst(rank) && !suspects.are_copies_sound) RemoveTree(checkpoint.path);
+      if (suspects.are_copies_sound || !run.machines.IsFirst(rank)) continue;
+      RemoveTree(checkpoint.path);
+      if (!IsGone(checkpoint.path)) left.push_back(checkpoint.path);
     } else if (rank == 0) {
       const absl::Status done = SetAsideSuspect(checkpoint.path).status();
-      if (!done.ok()) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(checkpoint.path, ": may have wrong bits, and cannot be set aside (",
-                         done.message(), "); rename it before the run goes on"));
-      }
-      aside.push_back(checkpoint.step);
+      if (done.ok()) aside.push_back(checkpoint.step);
+      if (!done.ok()) left.push_back(absl::StrCat(checkpoint.path, " (", done.message(), ")"));
     }
   }
-  if (aside.empty()) return absl::OkStatus();
-  std::fprintf(stderr,
-               "wrong bits may be in the checkpoints of %s steps: they are now %s/*.suspect\n",
-               absl::StrJoin(aside, ", ").c_str(), run.checkpoints().c_str());
-  return absl::OkStatus();
+  if (!aside.empty()) {
+    std::fprintf(stderr,
+                 "wrong bits may be in the checkpoints of %s steps: they are now %s/*.suspect\n",
+                 absl::StrJoin(aside, ", ").c_str(), run.checkpoints().c_str());
+  }
+  if (left.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "what may have wrong bits cannot be set aside; rename it before the run goes on: ",
+      absl::StrJoin(left, ", ")));
 }
 
 absl::Status SetAside(const std::vector<std::string>& damaged) {

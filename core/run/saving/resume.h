@@ -46,7 +46,7 @@ absl::Status SetAside(const std::vector<std::string>& damaged);
 
 // Sets aside what a run has saved that wrong bits may be in, and says so. Called by all ranks of a
 // leg: rank 0 of the run renames checkpoints on the disk, the first of each machine removes copies
-// in its memory. FailedPrecondition where a checkpoint cannot be renamed.
+// in its memory. FailedPrecondition names all that could not be set aside.
 absl::Status SetAsideSuspects(const TrainingRun& run, const SoundState::Suspects& suspects,
                               int rank);
 

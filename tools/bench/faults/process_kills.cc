@@ -449,7 +449,7 @@ class KilledRuns {
   CallKill* call_kill_ = nullptr;
   int64_t newest_ = 0;  // steps behind the newest checkpoint on the disk before the last kill
   bool killed_launcher_last_ = false;
-  int64_t restarts_before_ = -1;           // the last kill; -1: there was none
+  int64_t restarts_before_ = -1;           // rows at the last kill; -1: there was none
   std::map<std::string, int64_t> places_;  // kills, by what was killed and when
   std::map<std::string, int64_t> states_;  // restarts, by what they went on from
   int64_t calls_ = 0;                      // kills amid calls
