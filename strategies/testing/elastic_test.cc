@@ -142,6 +142,20 @@ class ElasticTest : public ::testing::Test {
     LOG(FATAL) << name;
   }
 
+  // A bit of what the rank holds flips when it comes to the place for the first time.
+  void FlipStateAt(const RunPlace& there) {
+    also_at_ = [this, there,
+                has_flipped = std::make_shared<std::atomic<bool>>(false)](const RunPlace& at) {
+      if (at.rank != there.rank || at.step != there.step || at.where != there.where) return;
+      if (has_flipped->exchange(true)) return;
+      for (const StateTensor& part : reached_[static_cast<size_t>(there.rank)]->State()) {
+        if (part.tensor.elements() == 0) continue;
+        part.tensor.raw()[0] ^= std::byte{1};
+        return;
+      }
+    };
+  }
+
   std::string LossesOf(const std::string& out) { return ReadFile(out + "/losses.csv").value(); }
 
   // The losses and the hash of a run that nothing disturbs, on one rank.
@@ -284,16 +298,7 @@ TEST_F(ElasticTest, ACopyStaysWhereTheRunCannotGoOnAsItIsTold) {
 }
 
 TEST_F(ElasticTest, DamageOfStateThatNoOtherRankHoldsIsSeenBesideItsCopy) {
-  std::atomic<bool> has_flipped = false;
-  also_at_ = [&](const RunPlace& place) {
-    if (place.rank != 1 || place.step != 1 || place.where != Where::kCheckpoint) return;
-    if (has_flipped.exchange(true)) return;
-    for (const StateTensor& part : reached_[1]->State()) {
-      if (part.tensor.elements() == 0) continue;
-      part.tensor.raw()[0] ^= std::byte{1};
-      return;
-    }
-  };
+  FlipStateAt({.rank = 1, .step = 1, .where = Where::kCheckpoint});
   Losses none({});
   const auto ended =
       Train("fsdp", Line({"mesh.dp=2", "guard.every=100", "checkpoint.in_memory_every=1"}), none);
@@ -363,16 +368,7 @@ TEST_F(ElasticTest, ACheckpointOfAnEarlierAttemptIsAsSuspectAsTheStepsBehindIt) 
 
 // A checkpoint of the state that was checked may have been saved when it had changed.
 TEST_F(ElasticTest, StateThatChangesBehindItsCheckLeavesAnOlderCheckpoint) {
-  std::atomic<bool> has_flipped = false;
-  also_at_ = [&](const RunPlace& place) {
-    if (place.rank != 1 || place.step != 2 || place.where != Where::kStepBegin) return;
-    if (has_flipped.exchange(true)) return;
-    for (const StateTensor& part : reached_[1]->State()) {
-      if (part.tensor.elements() == 0) continue;
-      part.tensor.raw()[0] ^= std::byte{1};
-      return;
-    }
-  };
+  FlipStateAt({.rank = 1, .step = 2, .where = Where::kStepBegin});
   Losses none({});
   const auto ended = Train("fsdp", Line({"mesh.dp=2", "guard.every=2", "checkpoint.keep=1"}), none);
   ASSERT_TRUE(ended.ok()) << ended.status();
@@ -385,11 +381,7 @@ TEST_F(ElasticTest, StateThatChangesBehindItsCheckLeavesAnOlderCheckpoint) {
 
 // The first rank writes the copy.
 TEST_F(ElasticTest, AReplicaThatHasPartedIsNotCopiedIntoMemory) {
-  std::atomic<bool> has_flipped = false;
-  also_at_ = [&](const RunPlace& place) {
-    if (place.rank != 0 || place.step != 2 || place.where != Where::kStepBegin) return;
-    if (!has_flipped.exchange(true)) reached_[0]->State()[0].tensor.raw()[0] ^= std::byte{1};
-  };
+  FlipStateAt({.rank = 0, .step = 2, .where = Where::kStepBegin});
   Losses none({});
   const auto ended = Train(
       "ddp",

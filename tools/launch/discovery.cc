@@ -1,15 +1,12 @@
 #include "tools/launch/discovery.h"
 
-#include <fcntl.h>  // O_CLOEXEC
 #include <signal.h>
-#include <string.h>     // strsignal
-#include <sys/prctl.h>  // PR_SET_PDEATHSIG
+#include <string.h>  // strsignal
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -20,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "tools/launch/child_process.h"
 
 namespace lockstep {
 namespace {
@@ -60,30 +58,9 @@ Discovery::~Discovery() { End(); }
 
 absl::Status Discovery::Start() {
   if (access(script_.c_str(), X_OK) != 0) return absl::ErrnoToStatus(errno, "cannot start it");
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
-  FileDescriptor ours(ends[0]);
-  const FileDescriptor theirs(ends[1]);
-  fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  const pid_t self = getpid();
-  const pid_t child = fork();
-  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != self) _exit(kCannotRun);
-    setpgid(0, 0);  // so that it is ended whole, and Ctrl-C does not end it
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-    dup2(theirs.get(), STDOUT_FILENO);
-    execl(script_.c_str(), script_.c_str(), nullptr);
-    std::perror(script_.c_str());
-    _exit(kCannotRun);
-  }
-  setpgid(child, child);  // whoever comes first: the child may not have run yet when it is ended
-  pid_ = child;
-  out_ = std::move(ours);
+  LS_ASSIGN_OR_RETURN(ChildProcess child, StartChild(script_, {script_}, STDOUT_FILENO));
+  pid_ = child.pid;
+  out_ = std::move(child.written);
   return absl::OkStatus();
 }
 

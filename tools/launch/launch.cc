@@ -259,7 +259,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
                 .longest_discovery_seconds = absl::GetFlag(FLAGS_longest_discovery),
                 .place = [&](int places) { return formations.Place(places); }});
   if (code.ok() || ExitCodeOfFailure(code.status()) == 1) return code;
-  // It has given up for now: the same command may go on later.
+  // The same command may go on later, as where hosts come back.
   PrintError(code.status());
   return kRankLostExitCode;
 }

@@ -28,6 +28,7 @@
 #include "core/base/status.h"
 #include "core/run/stop/exit_codes.h"
 #include "tools/experiment/paths.h"
+#include "tools/launch/child_process.h"
 
 namespace lockstep {
 namespace {
@@ -122,35 +123,12 @@ absl::StatusOr<WorkerGroup> WorkerGroup::Start(const std::vector<std::string>& l
   std::vector<std::string> words = launcher;
   words.insert(words.end(), {worker, folder.path()});
   words.insert(words.end(), program.begin(), program.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return absl::ErrnoToStatus(errno, "prctl");
   // Open MPI's own files, which a kill leaves behind. Its settings reach ranks on other hosts too.
   setenv("OMPI_MCA_orte_tmpdir_base", folder.path().c_str(), 1);
   setenv("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str(), 1);
-  int errors[2];
-  if (pipe2(errors, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
-  FileDescriptor ours(errors[0]);
-  const FileDescriptor theirs(errors[1]);
-  fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  const pid_t self = getpid();
-  const pid_t child = fork();
-  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != self) _exit(127);
-    setpgid(0, 0);  // Ctrl-C is for us, who know what to do about it
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int input = open("/dev/null", O_RDONLY);
-    dup2(input, STDIN_FILENO);
-    dup2(theirs.get(), STDERR_FILENO);
-    execv(path.c_str(), arguments.data());
-    _exit(127);
-  }
-  return WorkerGroup(child, folder.path(), std::move(ours));
+  LS_ASSIGN_OR_RETURN(ChildProcess child, StartChild(path, std::move(words), STDERR_FILENO));
+  return WorkerGroup(child.pid, folder.path(), std::move(child.written));
 }
 
 WorkerGroup::WorkerGroup(WorkerGroup&& other) noexcept
