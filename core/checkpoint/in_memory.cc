@@ -91,12 +91,18 @@ absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes)
   if (statvfs(folder.c_str(), &room) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at \"", folder, "\""));
   }
-  const auto free_bytes = static_cast<int64_t>(room.f_bavail * room.f_frsize);
-  if (free_bytes >= bytes) return named;
+  const int64_t room_bytes =
+      static_cast<int64_t>(room.f_bavail * room.f_frsize) + BytesBelow(folder);
+  if (room_bytes >= bytes) return named;
   return absl::ResourceExhaustedError(
       absl::StrCat("checkpoint.in_memory_every: ", folder, ": there is room for ",
-                   FormatBytes(free_bytes), ", but the state takes ", FormatBytes(bytes),
+                   FormatBytes(room_bytes), ", but the state takes ", FormatBytes(bytes),
                    " while it is replaced; make it larger, or set checkpoint.in_memory_every = 0"));
+}
+
+int64_t InMemoryBytes(const std::string& run_directory) {
+  const std::string folder = InMemoryFolder(run_directory);
+  return folder.empty() ? 0 : BytesBelow(folder);
 }
 
 void RemoveInMemoryFolder(const std::string& run_directory) {

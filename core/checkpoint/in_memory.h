@@ -26,9 +26,13 @@ bool IsInMemory(const std::string& checkpoint);
 uint64_t IdentityOfMemory();
 
 // Makes the folder, for nobody but this user, writes the path of the run directory into it, and
-// checks that there is room for `bytes` beside what it holds. FailedPrecondition where this machine
-// has no such memory or another user has the folder, ResourceExhausted where there is no room.
+// checks that there is room for `bytes` in it, with all that it holds already. FailedPrecondition
+// where this machine has no such memory or another user has the folder, ResourceExhausted where
+// there is no room.
 absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes);
+
+// The bytes of all that the folder holds; 0 where it is not there.
+int64_t InMemoryBytes(const std::string& run_directory);
 
 // Removes the folder, if it is there.
 void RemoveInMemoryFolder(const std::string& run_directory);

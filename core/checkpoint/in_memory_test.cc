@@ -53,6 +53,20 @@ TEST_F(InMemoryTest, ALackOfRoomIsSeenBeforeAnythingIsWritten) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("there is room for"));
 }
 
+// Or a run that goes on would need room for the copy that it goes on from once more.
+TEST_F(InMemoryTest, WhatTheFolderHoldsIsPartOfItsRoom) {
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  EXPECT_GT(InMemoryBytes(run_), 0);  // the path of the run
+  constexpr int64_t kMuch = int64_t{1} << 50;
+  EXPECT_TRUE(absl::IsResourceExhausted(MakeInMemoryFolder(run_, kMuch)));
+  const std::string copy = CheckpointPath(InMemoryFolder(run_), 17, CheckpointFiles::kWhole);
+  ASSERT_EQ(WriteFileAtomically(copy, ""), absl::OkStatus());
+  std::filesystem::resize_file(copy, kMuch);  // of holes, which take no memory
+  EXPECT_EQ(MakeInMemoryFolder(run_, kMuch), absl::OkStatus());
+  EXPECT_GE(InMemoryBytes(run_), kMuch);
+  EXPECT_TRUE(absl::IsResourceExhausted(MakeInMemoryFolder(run_, 2 * kMuch)));
+}
+
 // The folder of `run_`, as it is found without its path.
 FoundInMemoryFolder Find(const std::string& path) {
   const auto all = ListInMemoryFolders();

@@ -336,7 +336,7 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
       return own.found.path == path && KeyOf(own) == copy.key;
     });
     RemoveAllBut(folder, has_any ? path : "");
-    status = MakeInMemoryFolder(run_directory, missing_here);
+    status = MakeInMemoryFolder(run_directory, InMemoryBytes(run_directory) + missing_here);
     if (status.ok()) status = MakeDirectories(path);
   }
   // Without room on one of them there is no copy on any.

@@ -311,6 +311,26 @@ TEST_F(ElasticTest, DamageOfStateThatNoOtherRankHoldsIsSeenBesideItsCopy) {
   ExpectCurveOfSingle(*ended);
 }
 
+TEST_F(ElasticTest, ADamagedCopyIsNamedAndTakesNoCheckpointAlong) {
+  also_at_ = [this](const RunPlace& at) {
+    if (at.rank == 0 && at.step == 1 && at.where == Where::kCheckpoint) {
+      DamageCopy(folder_ + "/out");
+    }
+  };
+  Losses none({});
+  const auto ended = Train("fsdp",
+                           Line({"mesh.dp=2", "guard.every=100", "checkpoint.write=step",
+                                 "checkpoint.in_memory_every=1"}),
+                           none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_THAT(restarts[0].cause, HasSubstr("step 2: wrong bits: the copy in memory, read on rank"));
+  EXPECT_EQ(restarts[0].steps, 2);
+  EXPECT_EQ(restarts[0].state, "disk");
+  ExpectCurveOfSingle(*ended);
+}
+
 // Checkpoints between two checks have the wrong bits, with checksums that are right.
 TEST_F(ElasticTest, AProcessorThatGoesWrongCostsTheStepsSinceTheCheckBefore) {
   const Flip flip = {.target = Flip::Target::kGradient,

@@ -115,15 +115,18 @@ absl::StatusOr<int64_t> InMemorySaver::BytesHere() const {
 absl::Status InMemorySaver::Compare(int64_t steps) {
   if (run_.settings.guard.every == 0 || copied_steps_ != steps) return absl::OkStatus();
   copied_steps_ = -1;
-  // A checkpoint on the disk that was made behind the copy may have what has changed. Where the
-  // copy itself cannot be read, `--resume` finds that out.
-  return sound_.Agree(CompareOwn(steps), SoundState::BehindCopy(steps), here_->ranks());
-}
-
-absl::Status InMemorySaver::CompareOwn(int64_t steps) const {
   std::vector<StateTensor> state = TrainedState(here_->strategy().State());
   // This machine may have nothing of other ranks' parts.
   if (spread_) std::erase_if(state, [](const StateTensor& part) { return !IsSaved(part); });
+  // A copy that is damaged says nothing against checkpoints. Where the state is no longer what its
+  // copy holds, a checkpoint that was made behind the copy may have what has changed.
+  const absl::StatusOr<std::vector<StateTensor>> copy = Read(state, steps);
+  LS_RETURN_IF_ERROR(AgreeOnFirst(copy.status(), here_->ranks()));
+  return sound_.Agree(HoldTo(*copy, state, steps), SoundState::BehindCopy(steps), here_->ranks());
+}
+
+absl::StatusOr<std::vector<StateTensor>> InMemorySaver::Read(const std::vector<StateTensor>& state,
+                                                             int64_t steps) const {
   std::vector<StateTensor> copy = state;
   for (StateTensor& part : copy) {
     part.tensor =
@@ -131,19 +134,24 @@ absl::Status InMemorySaver::CompareOwn(int64_t steps) const {
   }
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> copies,
                       ListCheckpoints(InMemoryFolder(run_.out)));
-  if (copies.empty()) return absl::OkStatus();  // somebody has removed it
-  const std::string rank = absl::StrCat(" on rank ", here_->rank().rank);
+  if (copies.empty()) return std::vector<StateTensor>();  // somebody has removed it
   const absl::Status read =
       spread_ ? spread_->ReadOwn(copy)
               : LoadCheckpoint(copies.back().path, CheckpointOriginOf(run_, base_), copy,
                                tools_.kernels)
                     .status();
   LS_RETURN_IF_ERROR(
-      Annotate(read, absl::StrCat("step ", steps, ": wrong bits: the copy in memory, read", rank)));
-  for (size_t i = 0; i < state.size(); ++i) {
+      Annotate(read, absl::StrCat("step ", steps, ": wrong bits: the copy in memory, read on rank ",
+                                  here_->rank().rank)));
+  return copy;
+}
+
+absl::Status InMemorySaver::HoldTo(const std::vector<StateTensor>& copy,
+                                   const std::vector<StateTensor>& state, int64_t steps) const {
+  for (size_t i = 0; i < copy.size(); ++i) {
     if (SameBits(state[i].tensor, copy[i].tensor, tools_.kernels)) continue;
     return absl::DataLossError(absl::StrCat(
-        "step ", steps, ": wrong bits: '", state[i].name, "'", rank,
+        "step ", steps, ": wrong bits: '", state[i].name, "' on rank ", here_->rank().rank,
         " is not what its copy in memory holds, whose checksums are right. The run stops before it "
         "saves anything more: test the memory and the processor of that rank's machine, and "
         "--resume, elsewhere if they fail"));

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_writer.h"
 #include "core/checkpoint/machines.h"
 #include "core/checkpoint/spread_copies.h"
+#include "core/checkpoint/state_tensor.h"
 #include "core/config/in_memory_settings.h"
 #include "core/report/reporter.h"
 #include "core/run/guard/sound_state.h"
@@ -63,7 +65,11 @@ class InMemorySaver {
  private:
   absl::Status MakeFolder(RankInLeg& here, int64_t own_bytes);
   absl::StatusOr<int64_t> BytesHere() const;
-  absl::Status CompareOwn(int64_t steps) const;
+  // What the newest copy has of this rank's state; empty where somebody has removed it.
+  absl::StatusOr<std::vector<StateTensor>> Read(const std::vector<StateTensor>& state,
+                                                int64_t steps) const;
+  absl::Status HoldTo(const std::vector<StateTensor>& copy, const std::vector<StateTensor>& state,
+                      int64_t steps) const;
 
   const TrainingRun& run_;
   const RankTools& tools_;
