@@ -10,9 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/file.h"
+#include "core/config/command_line.h"
 #include "core/cuda/device.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/run/device/rank_device.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/trainer.h"
+#include "core/tensor/device.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/cp/cp.h"
@@ -189,6 +194,30 @@ TEST(GpusResNetTest, StagesWithShardsHaveTheBitsOfSingleAndLossesNearTheCpus) {
   EXPECT_NE(single[0].losses, cpu[0].losses) << "has the CPU computed both?";
   for (size_t step = 0; step < cpu[0].losses.size(); ++step) {
     EXPECT_NEAR(single[0].losses[step] / cpu[0].losses[step], 1, kTolerance) << "step " << step;
+  }
+}
+
+// One rank alone, and then all: the first leg does not decide how many GPUs there are. In the end a
+// mesh that there may be too few for, whose ranks then share one from the first step on.
+TEST(GpusLegsTest, ChangesOfMeshHaveTheBitsOfSingle) {
+  const Assignments workload = With(kTiny, {"train.steps=3", "batch.size=16", "cut.shards=8"});
+  const std::vector<RankReport> single =
+      OnGpus(SingleStrategy(), SmallGptConfig(), workload, {.ranks = 1});
+  for (const std::string last : {"ddp dp=2", "ddp dp=8"}) {
+    SCOPED_TRACE(last);
+    const std::string config = testing::TempDir() + "/legs.toml";
+    ASSERT_TRUE(WriteFileAtomically(config, SmallGptConfig()).ok());
+    CommandLine line;
+    line.configs = {config};
+    line.out = testing::TempDir() + "/legs/" + last;
+    line.device = DeviceType::kCuda;
+    line.assignments =
+        With(workload, {"train.legs=[\"1: single\", \"1: ddp dp=4\", \"1: " + last + "\"]"});
+    const auto run = PrepareRun(line, SingleStrategy(), MakeModel, {}, LegStrategies());
+    ASSERT_TRUE(run.ok()) << run.status();
+    const auto ranks = TrainRanks(*run);
+    ASSERT_TRUE(ranks.ok()) << ranks.status();
+    ExpectSameBits({ranks->front()}, single);  // the others have been idle
   }
 }
 

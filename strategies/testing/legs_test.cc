@@ -13,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "core/base/file.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/config/command_line.h"
+#include "core/run/leg/training_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
@@ -125,6 +127,24 @@ TEST_P(LegsTest, ChangesOverAllPresetsHaveTheBitsOfSingle) {
     EXPECT_EQ(change.sent_bytes, change.planned_bytes) << change.from << " -> " << change.to;
   }
   ExpectPredictedCosts(ranks);
+}
+
+// Devices are those of the largest mesh: where ranks have a GPU each, a leg of one rank before it,
+// or of few, would else decide which.
+TEST(LegsTest, LegsShareTheirDevices) {
+  const std::string config = testing::TempDir() + "/devices.toml";
+  ASSERT_TRUE(WriteFileAtomically(config, SmallGptConfig()).ok());
+  CommandLine line;
+  line.configs = {config};
+  line.out = testing::TempDir() + "/devices";
+  line.assignments = With(kCut, {LegsAssignment({"1: single", "1: ddp dp=4", "1: ddp dp=2"})});
+  const auto run = PrepareRun(line, MeshStrategy(), MakeModel, {}, LegStrategies());
+  ASSERT_TRUE(run.ok()) << run.status();
+  int legs = 0;
+  for (const TrainingRun* leg = &*run; leg != nullptr; leg = leg->next.get(), ++legs) {
+    EXPECT_EQ(leg->devices, run->devices);
+  }
+  EXPECT_EQ(legs, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Workloads, LegsTest, testing::ValuesIn(Workloads()),

@@ -167,6 +167,10 @@ class RunChecker {
   absl::StatusOr<TrainingRun> Check(const StrategyDefinition& strategy, const Config& given,
                                     ConfigRecord* record);
 
+  // Gives all legs of a run the same devices, enough for the one with the most ranks: a rank keeps
+  // its own from leg to leg.
+  absl::Status MakeDevices(absl::Span<TrainingRun> legs) const;
+
  private:
   const CommandLine& command_line_;
   const std::string program_;
@@ -231,8 +235,6 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config));
   run.device = command_line_.device;
   here.ranks = static_cast<int>(run.settings.mesh.ranks());
-  LS_ASSIGN_OR_RETURN(run.devices,
-                      RankDevices::Create(run.device, here, run.settings.instructions));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();
@@ -283,6 +285,17 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
                                     dataset = run.dataset] { return make_model(config, *dataset); },
                                    run.settings.mesh);
   return run;
+}
+
+absl::Status RunChecker::MakeDevices(absl::Span<TrainingRun> legs) const {
+  RanksHere here = here_;
+  here.ranks = 0;
+  for (const TrainingRun& leg : legs) here.ranks = std::max(here.ranks, leg.settings.mesh.ranks());
+  const TrainingRun& first = legs.front();
+  LS_ASSIGN_OR_RETURN(const std::shared_ptr<RankDevices> devices,
+                      RankDevices::Create(first.device, here, first.settings.instructions));
+  for (TrainingRun& leg : legs) leg.devices = devices;
+  return absl::OkStatus();
 }
 
 // The strategy that a leg names.
@@ -341,6 +354,7 @@ absl::StatusOr<TrainingRun> CheckLegs(const std::vector<Leg>& legs, const Config
     runs.push_back(*std::move(run));
   }
   runs.back().end_step = runs.back().settings.steps;
+  LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(runs)));
   while (runs.size() > 1) {
     TrainingRun last = std::move(runs.back());
     runs.pop_back();
@@ -373,7 +387,10 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      ConfigRecord* record) {
   LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
   LS_RETURN_IF_ERROR(CheckMovedKeys(given));
-  return RunChecker(command_line, strategy.name, make_model, here).Check(strategy, given, record);
+  RunChecker checker(command_line, strategy.name, make_model, here);
+  LS_ASSIGN_OR_RETURN(TrainingRun run, checker.Check(strategy, given, record));
+  LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(&run, 1)));
+  return run;
 }
 
 absl::Status CheckThreads(const TrainingRun& run) {
@@ -394,6 +411,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
   LS_ASSIGN_OR_RETURN(TrainingRun run, legs.empty()
                                            ? checker.Check(strategy, given, &record)
                                            : CheckLegs(legs, given, strategies, checker, &record));
+  if (legs.empty()) LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(&run, 1)));
   if (here.processes == 0) LS_RETURN_IF_ERROR(CheckThreads(run));
   LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
   run.keys["strategy"] = run.strategy_name;
@@ -435,6 +453,7 @@ absl::StatusOr<TrainingRun> PrepareNext(const CommandLine& command_line, const F
   RunChecker checker(command_line, before.strategy_name, make_model, RanksHere());
   LS_ASSIGN_OR_RETURN(TrainingRun run, checker.Check(*strategy, given, &record));
   LS_RETURN_IF_ERROR(CheckSameCut(before, run));
+  LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(&run, 1)));
   LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
   run.keys["strategy"] = run.strategy_name;
   run.allowed_changes = before.allowed_changes;
