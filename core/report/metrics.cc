@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -89,6 +90,22 @@ std::string StepHashes::ToRows() const {
   return absl::StrJoin(tensors, "\n", [this](std::string* rows, const TensorHash& value) {
     absl::StrAppendFormat(rows, "%d,%016x,%s", step, value.hash, value.tensor);
   });
+}
+
+absl::Status ForEachMetric(const std::string& path, absl::string_view key, int64_t steps,
+                           absl::FunctionRef<void(const nlohmann::json&)> visit) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const std::string mark = absl::StrCat("\"", key, "\"");
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StrContains(line, mark)) continue;  // parsing takes longer
+    const auto row = nlohmann::json::parse(line.begin(), line.end(), nullptr,
+                                           /*allow_exceptions=*/false);
+    if (!row.is_object() || !row.contains(key)) continue;
+    const auto step = row.find("step");
+    if (step == row.end() || !step->is_number_integer() || step->get<int64_t>() >= steps) continue;
+    visit(row);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<StepHashes>> ReadHashes(const std::string& path) {

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/report/row_file.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -35,6 +37,12 @@ absl::StatusOr<std::vector<LossPoint>> ReadLossCurve(const std::string& path);
 
 // metrics.jsonl: rows of JSON objects with a member `step`. A step may have several rows.
 extern const RowFormat kMetricsJsonl;
+
+// Hands over the rows of a metrics.jsonl that have a member `key` and belong to one of the first
+// `steps` steps, oldest first. Other rows, and lines that are none, are passed over. NotFound where
+// there is no file.
+absl::Status ForEachMetric(const std::string& path, absl::string_view key, int64_t steps,
+                           absl::FunctionRef<void(const nlohmann::json&)> visit);
 
 // A whole tensor of a run's state, under its name in checkpoints: a parameter, a running statistic,
 // or optimizer state ("optimizer.<kind>.<parameter>").

@@ -20,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -200,6 +201,31 @@ TEST(MetricsJsonlTest, ResumeRefusesOtherFiles) {
     EXPECT_THAT(Message(RowFile::Open(path, kMetricsJsonl, 9).status()),
                 HasSubstr("metrics.jsonl:2: expected a JSON object with a whole number \"step\""));
   }
+}
+
+TEST(MetricsJsonlTest, RowsOfTheFirstStepsWithAMemberAreHandedOver) {
+  const std::string path = PathFor("metrics.jsonl");
+  Write(path,
+        "{\"step\":0,\"loss\":3}\n"
+        "{\"step\":0,\"validation_loss\":8}\n"
+        "{\"step\":1,\"loss\":2}\n"
+        "{\"loss\":7}\n"
+        "[\"loss\"]\n"
+        "{\"step\":1.5,\"loss\":7}\n"
+        "{\"step\":2,\"loss\":1}\n"
+        "{\"step\":3,\"los");
+  const auto losses = [&path](int64_t steps) {
+    std::vector<double> found;
+    EXPECT_EQ(ForEachMetric(path, "loss", steps,
+                            [&found](const nlohmann::json& row) { found.push_back(row["loss"]); }),
+              absl::OkStatus());
+    return found;
+  };
+  EXPECT_THAT(losses(9), ElementsAre(3, 2, 1));
+  EXPECT_THAT(losses(2), ElementsAre(3, 2));
+  EXPECT_THAT(losses(0), IsEmpty());
+  EXPECT_TRUE(
+      absl::IsNotFound(ForEachMetric(path + ".missing", "loss", 9, [](const nlohmann::json&) {})));
 }
 
 using Json = nlohmann::ordered_json;

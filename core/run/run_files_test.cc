@@ -180,6 +180,28 @@ TEST_F(RunFilesTest, TheBestCheckpointStays) {
   EXPECT_EQ(*ReadFile(Path("out/best/" + name)), bytes);
 }
 
+// The one that it would have is gone, as a later one had replaced it, and that one is removed.
+TEST_F(RunFilesTest, ARunThatGoesOnFromBeforeItsBestCheckpointKeepsTheNext) {
+  const std::vector<std::string> best =
+      With(kRestless, {"--set", "checkpoint.best=true", "--set", "checkpoint.every=2", "--set",
+                       "checkpoint.keep=12"});
+  ASSERT_TRUE(Start(kSingle, best).ok());
+  std::map<int64_t, double> losses = Validations();
+  const int64_t lowest =
+      std::ranges::min_element(losses, {}, [](const auto& at) { return at.second; })->first;
+  // From where on the next loss is none of the lowest.
+  int64_t from = 4;
+  while (from < lowest && losses[from + 2] < losses[from]) from += 2;
+  ASSERT_LT(from + 2, lowest) << "nothing is shown";
+  for (int64_t steps = from + 2; steps <= 24; steps += 2) {
+    fs::remove(Path(absl::StrFormat("out/checkpoints/step-%08d.safetensors", steps)));
+  }
+  const ProcessResult again =
+      Start(kSingle, With(best, {"--resume", "--set", absl::StrCat("train.steps=", from + 2)}));
+  ASSERT_TRUE(again.ok()) << again.err;
+  EXPECT_THAT(Names("out/best"), ElementsAre(absl::StrFormat("step-%08d.safetensors", from + 2)));
+}
+
 TEST_F(RunFilesTest, PatienceEndsARun) {
   ASSERT_TRUE(Start(kSingle, kRestless).ok());
   const std::map<int64_t, double> losses = Validations();

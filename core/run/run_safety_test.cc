@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
 #include "core/probe/probe_file.h"
 #include "core/run/stop/run_signals.h"
@@ -497,12 +498,28 @@ TEST_F(RunSafetyTest, ALossThatIsNotANumberNamesTheFirstTensorThatIsNotFinite) {
 // The learning rate rises without end, and the loss with it.
 TEST_F(RunSafetyTest, ALossThatJumpsStopsTheRunBeforeTheNextCheckpoint) {
   ASSERT_TRUE(Start(kSingle, {}).ok());
-  const std::vector<std::string> jumps = {
-      "--resume",         "--set", "train.steps=60", "--set", "schedule.learning_rate=3", "--set",
-      "guard.loss_jump=2"};
-  EXPECT_THAT(Fail(kSingle, jumps),
+  const std::vector<std::string> jumps = {"--resume",
+                                          "--set",
+                                          "train.steps=60",
+                                          "--set",
+                                          "schedule.learning_rate=3",
+                                          "--set",
+                                          "guard.loss_jump=2",
+                                          "--set",
+                                          "checkpoint.every=1"};
+  const std::string said = Fail(kSingle, jumps);
+  EXPECT_THAT(said,
               AllOf(HasSubstr("the loss jumps to "), HasSubstr("guard.loss_jump = 2 times the "),
                     HasSubstr("--set probe.first_step=")));
+  const auto steps_saved = [this] {
+    return ListCheckpoints(Path("out/checkpoints")).value().back().step;
+  };
+  const int64_t sound = steps_saved();
+  EXPECT_THAT(said, HasSubstr(absl::StrCat("step ", sound + 1, ": the loss jumps to ")));
+  // An attempt that begins with the very step knows the losses before, and stops there, too.
+  const auto verdict = [](const std::string& err) { return err.substr(err.find("\nstep ")); };
+  EXPECT_EQ(verdict(Fail(kSingle, jumps)), verdict(said));
+  EXPECT_EQ(steps_saved(), sound);
 }
 
 // As the message says to do: in a copy of the directory from its newest checkpoint, and without one
@@ -530,7 +547,7 @@ TEST_F(RunSafetyTest, AStepThatStopsTheRunCanBeRepeatedToTheBit) {
       again.push_back("--resume");
     }
     again.insert(again.end(), {"--out", Path("copy")});
-    RunProcess(Options(kSingle, again)).IgnoreError();  // the loss jumps again, or it is too early
+    EXPECT_THAT(RunProcess(Options(kSingle, again)).value().err, HasSubstr("the loss jumps to "));
     EXPECT_EQ(*ReadFile(Path("copy/losses.csv")), losses);
     EXPECT_TRUE(fs::exists(Path("copy/probes")));
   }

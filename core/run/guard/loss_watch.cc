@@ -11,7 +11,10 @@
 #include "absl/types/span.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
+#include "core/report/metrics.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
@@ -45,6 +48,24 @@ bool LossWatch::IsFinite(const StepResult& result) {
   return std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
 }
 
+absl::Status LossWatch::Resume(const std::string& metrics, int64_t steps, Communicator& ranks) {
+  losses_.clear();
+  if (settings_.guard.loss_jump == 0) return absl::OkStatus();
+  absl::Status read;
+  if (ranks.rank() == 0) {
+    read = ForEachMetric(metrics, "loss", steps, [this](const nlohmann::json& row) {
+      // JSON has null for what is infinite or NaN.
+      const bool is_finite = row["loss"].is_number() && row.contains("gradient_norm") &&
+                             row["gradient_norm"].is_number();
+      const bool is_skipped = row.contains("skipped") && row["skipped"] == true;
+      if (is_finite && !is_skipped) Add(row["loss"].get<double>());
+    });
+    if (absl::IsNotFound(read)) read = absl::OkStatus();
+  }
+  LS_RETURN_IF_ERROR(AgreeOnFirst(read, ranks));
+  return Share(ranks);
+}
+
 absl::Status LossWatch::Take(int64_t step, const StepResult& result) {
   if (result.skipped) return absl::OkStatus();
   if (!IsFinite(result)) {
@@ -73,9 +94,13 @@ double LossWatch::mean() const {
 bool LossWatch::Jumps(double loss) {
   const double factor = settings_.guard.loss_jump, before = mean();
   if (factor > 0 && before > 0 && loss > factor * before) return true;
+  Add(loss);
+  return false;
+}
+
+void LossWatch::Add(double loss) {
   losses_.push_back(loss);
   if (losses_.size() > kMost) losses_.pop_front();
-  return false;
 }
 
 absl::Status LossWatch::Share(Communicator& ranks) {

@@ -15,12 +15,17 @@ namespace lockstep {
 
 // Whether the losses of a run are such that it may go on and save what it has trained: finite, as
 // are the gradients, and none more than guard.loss_jump times the mean of the losses before it, of
-// which the last ones count. The first few losses of an attempt are compared with none.
+// which the last ones count. The first few losses of a run are compared with none.
 class LossWatch {
  public:
   // The settings outlive it. `checkpoints`: the folder of the run's.
   LossWatch(const Settings& settings, std::string checkpoints)
       : settings_(settings), checkpoints_(std::move(checkpoints)) {}
+
+  // Takes the losses of the first `steps` steps from metrics.jsonl, which earlier attempts have
+  // written; no file: there were none. Called by all ranks of a run that goes on; rank 0 reads, and
+  // an error of reading is that of all.
+  absl::Status Resume(const std::string& metrics, int64_t steps, Communicator& ranks);
 
   // Takes the result of step `step`, counted from 0, the same on all ranks. OutOfRange says why the
   // run should stop, and how a user can repeat the step. A step that was skipped is passed over.
@@ -40,6 +45,7 @@ class LossWatch {
 
   // Whether a finite loss jumps; if not, it joins the others.
   bool Jumps(double loss);
+  void Add(double loss);
 
   std::string HowToRepeat(int64_t step) const;
 

@@ -1,8 +1,10 @@
 #include "core/run/guard/loss_watch.h"
 
+#include <cstdint>
 #include <limits>
 #include <string>
 
+#include "core/base/file.h"
 #include "core/comm/launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -66,6 +68,40 @@ TEST(LossWatchTest, ALossThatIsNotFiniteStopsUnlessItMayGoOn) {
   EXPECT_TRUE(watch.Take(2, {.loss = kNan, .skipped = true}).ok());
   settings.on_nan = OnNan::kContinue;
   EXPECT_FALSE(IsStopped(watch, kNan));
+}
+
+// As if there had been no pause: without what was skipped, or not finite, or is behind the step.
+TEST(LossWatchTest, AnAttemptThatGoesOnComparesWithTheLossesBefore) {
+  const std::string metrics = testing::TempDir() + "/metrics.jsonl";
+  ASSERT_TRUE(WriteFileAtomically(metrics,
+                                  "{\"step\": 0, \"loss\": 3, \"gradient_norm\": 1}\n"
+                                  "{\"step\": 1, \"loss\": 3, \"gradient_norm\": 1}\n"
+                                  "{\"step\": 1, \"validation_loss\": 50}\n"
+                                  "{\"step\": 2, \"loss\": null, \"gradient_norm\": 1}\n"
+                                  "{\"step\": 3, \"loss\": 50, \"gradient_norm\": null}\n"
+                                  "{\"step\": 4, \"loss\": 50, \"gradient_norm\": 1,"
+                                  " \"skipped\": true}\n"
+                                  "{\"step\": 5, \"loss\": 3, \"gradient_norm\": 1,"
+                                  " \"skipped\": false}\n"
+                                  "{\"step\": 6, \"loss\": 3, \"gradient_norm\": 1}\n"
+                                  "{\"step\": 7, \"loss\": 50, \"gradient_norm\": 1}\n")
+                  .ok());
+  const Settings settings = WithFactor(2);
+  const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) -> absl::Status {
+    LossWatch watch(settings, kNoFolder);
+    const auto resume = [&](const std::string& path, int64_t steps) {
+      return watch.Resume(handle.rank() == 0 ? path : "none", steps, handle.comm());
+    };
+    absl::Status resumed = resume(metrics, 7);
+    EXPECT_EQ(watch.mean(), 3);
+    EXPECT_TRUE(IsStopped(watch, 6.5));
+    resumed.Update(resume(metrics, 6));
+    EXPECT_EQ(watch.mean(), 0);  // too few
+    resumed.Update(resume(metrics + ".missing", 7));
+    EXPECT_FALSE(IsStopped(watch, 100));
+    return resumed;
+  });
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(LossWatchTest, RanksThatHaveSeenNoLossGetThoseOfTheFirst) {

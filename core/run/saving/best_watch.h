@@ -10,22 +10,34 @@
 
 namespace lockstep {
 
-// Judges the validation losses of a run: which is the lowest so far, and whether the run has waited
-// long enough for a lower one. A loss that is infinite or NaN is never the lowest.
+// Judges the validation losses of a run: whether one is the lowest of those whose checkpoints can
+// be kept, and whether the run has waited long enough for a lower one. A loss that is infinite or
+// NaN is never the lowest.
 class BestWatch {
  public:
   explicit BestWatch(const BestSettings& settings) : settings_(settings) {}
 
-  // Takes the validations of the first `steps` steps, which earlier attempts have written to the
-  // file `metrics` (metrics.jsonl). Called by all ranks of a run that goes on; rank 0 reads, and an
-  // error of reading is that of all. No file: there were none.
-  absl::Status Resume(const std::string& metrics, int64_t steps, Communicator& ranks);
+  // What earlier attempts have left behind the first `steps` steps of a run that goes on there.
+  struct Earlier {
+    std::string metrics;      // metrics.jsonl, with their validations; no file: there were none
+    std::string best_folder;  // of the best checkpoint
+    int64_t steps = 0;
+    int64_t validation_every = 0;
+  };
+  // Takes their validations, in the place of what this object has taken before. A loss of a step
+  // that this run does not validate after, as the last one of a shorter run, is not counted as
+  // waiting. Where the best checkpoint of the first steps is no longer there, as one behind a later
+  // step had replaced it, the next finite loss is the best.
+  absl::Status Read(const Earlier& earlier);
+  // Read, called by all ranks of a run that goes on: rank 0 reads, and an error of reading is that
+  // of all.
+  absl::Status Resume(const Earlier& earlier, Communicator& ranks);
 
   // Called by all ranks: what rank 0 knows becomes everybody's, as ranks that were idle know
   // nothing.
   absl::Status Share(Communicator& ranks);
 
-  // Takes a loss, the same on all ranks. Returns whether it is the lowest so far.
+  // Takes a loss, the same on all ranks. Returns whether its checkpoint is the best so far.
   bool Take(double loss);
 
   // Whether a run of this patience ends here.
@@ -34,9 +46,15 @@ class BestWatch {
   bool keeps_best() const { return settings_.keep; }
 
  private:
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+
+  void Await(double loss);
+  bool IsBest(double loss);
+
   const BestSettings settings_;
-  double lowest_ = std::numeric_limits<double>::infinity();
+  double lowest_ = kNone;
   int64_t without_gain_ = 0;  // validations since the lowest
+  double best_ = kNone;       // the loss behind the checkpoint that is kept
 };
 
 }  // namespace lockstep

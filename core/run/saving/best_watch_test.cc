@@ -1,12 +1,16 @@
 #include "core/run/saving/best_watch.h"
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/launch.h"
+#include "core/config/best_settings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,46 +49,94 @@ TEST(BestWatchTest, ALossMustBeLowerByMoreThanTheDelta) {
   EXPECT_TRUE(watch.Take(2.25));
 }
 
-// What a run without a pause knows after each of its steps, a run that goes on there knows too.
-TEST(BestWatchTest, GoesOnWhereAnAttemptEnded) {
-  const std::string metrics = testing::TempDir() + "/metrics.jsonl";
-  ASSERT_TRUE(WriteFileAtomically(metrics,
-                                  "{\"step\": 0, \"loss\": 9}\n"
-                                  "{\"step\": 1, \"validation_loss\": 3}\n"
-                                  "{\"step\": 3, \"validation_loss\": null}\n"
-                                  "{\"step\": 5, \"validation_loss\": 3.5}\n"
-                                  "{\"step\": 7, \"validation_loss\": 2}\n")
-                  .ok());
-  const auto resumed = [&](int64_t steps) {
-    std::vector<int> ends(3);
-    std::vector<int> lower(3);
+class ResumedBestWatchTest : public testing::Test {
+ protected:
+  ResumedBestWatchTest() {
+    std::filesystem::remove_all(earlier_.best_folder);
+    EXPECT_TRUE(MakeDirectories(earlier_.best_folder).ok());
+  }
+
+  void Write(const std::string& rows) const {
+    EXPECT_TRUE(WriteFileAtomically(earlier_.metrics, rows).ok());
+  }
+  // Leaves the best checkpoint of an attempt.
+  void Keep(int64_t steps) const {
+    const std::string path = CheckpointPath(earlier_.best_folder, steps, CheckpointFiles::kWhole);
+    EXPECT_TRUE(WriteFileAtomically(path, "").ok());
+  }
+
+  struct Known {
+    bool ends_run = false;
+    bool is_next_the_best = false;
+    bool operator==(const Known&) const = default;
+  };
+  static Known Knows(bool ends_run, bool is_next_the_best) { return {ends_run, is_next_the_best}; }
+  // What each of three ranks knows behind so many steps.
+  Known After(int64_t steps, double next, const BestSettings& settings) const {
+    std::vector<Known> known(3);
     EXPECT_TRUE(RunRanks(3, {}, [&](RankHandle& handle) {
-                  BestWatch watch({.patience = 2});
-                  const absl::Status status =
-                      watch.Resume(handle.rank() == 0 ? metrics : "none", steps, handle.comm());
-                  const auto rank = static_cast<size_t>(handle.rank());
-                  ends[rank] = watch.ends_run() ? 1 : 0;
-                  lower[rank] = watch.Take(2.5) ? 1 : 0;
+                  BestWatch watch(settings);
+                  BestWatch::Earlier earlier = earlier_;
+                  earlier.steps = steps;
+                  if (handle.rank() != 0) earlier.metrics = earlier.best_folder = "none";
+                  const absl::Status status = watch.Resume(earlier, handle.comm());
+                  known[static_cast<size_t>(handle.rank())] = {watch.ends_run(), watch.Take(next)};
                   return status;
                 }).ok());
-    EXPECT_THAT(ends, testing::Each(ends[0]));
-    EXPECT_THAT(lower, testing::Each(lower[0]));
-    return std::pair(ends[0], lower[0]);
-  };
-  EXPECT_EQ(resumed(2), std::pair(0, 1));
-  EXPECT_EQ(resumed(4), std::pair(0, 1));
-  EXPECT_EQ(resumed(6), std::pair(1, 1));
-  EXPECT_EQ(resumed(8), std::pair(0, 0));
+    EXPECT_THAT(known, testing::Each(known[0]));
+    return known[0];
+  }
+
+  const BestWatch::Earlier earlier_ = {.metrics = testing::TempDir() + "/metrics.jsonl",
+                                       .best_folder = testing::TempDir() + "/best",
+                                       .validation_every = 2};
+};
+
+// What a run without a pause knows after each of its steps, a run that goes on there knows too.
+TEST_F(ResumedBestWatchTest, GoesOnWhereAnAttemptEnded) {
+  Write(
+      "{\"step\": 0, \"loss\": 9}\n"
+      "{\"step\": 1, \"validation_loss\": 3}\n"
+      "{\"step\": 3, \"validation_loss\": null}\n"
+      "{\"step\": 5, \"validation_loss\": 3.5}\n"
+      "{\"step\": 7, \"validation_loss\": 2}\n");
+  Keep(2);
+  const BestSettings settings = {.keep = true, .patience = 2};
+  EXPECT_EQ(After(2, 2.5, settings), Knows(false, true));
+  EXPECT_EQ(After(4, 2.5, settings), Knows(false, true));
+  EXPECT_EQ(After(4, 3.5, settings), Knows(false, false));
+  EXPECT_EQ(After(6, 2.5, settings), Knows(true, true));
+  EXPECT_EQ(After(8, 2.5, settings), Knows(false, false));
 }
 
-TEST(BestWatchTest, WithoutAFileThereWereNone) {
-  EXPECT_TRUE(RunRanks(2, {}, [&](RankHandle& handle) {
-                BestWatch watch({.keep = true});
-                const absl::Status status =
-                    watch.Resume(testing::TempDir() + "/none.jsonl", 4, handle.comm());
-                EXPECT_TRUE(watch.Take(1e30));
-                return status;
-              }).ok());
+// A run that is stopped between its last step and its summary validates twice, and a shorter one
+// after a step that the longer one does not.
+TEST_F(ResumedBestWatchTest, WaitsForAsManyLossesAsARunWithoutAPause) {
+  Write(
+      "{\"step\": 1, \"validation_loss\": 3}\n"
+      "{\"step\": 3, \"validation_loss\": 4}\n"
+      "{\"step\": 3, \"validation_loss\": 4}\n"
+      "{\"step\": 4, \"validation_loss\": 3.5}\n");
+  Keep(2);
+  EXPECT_EQ(After(5, 3.2, {.keep = true, .patience = 2}), Knows(false, false));
+}
+
+// As one behind a later step had replaced it, from before which the run goes on.
+TEST_F(ResumedBestWatchTest, WhereTheBestCheckpointIsGoneTheNextOneIsKept) {
+  Write(
+      "{\"step\": 1, \"validation_loss\": 3}\n"
+      "{\"step\": 3, \"validation_loss\": 5}\n"
+      "{\"step\": 5, \"validation_loss\": 2}\n");
+  Keep(6);
+  const BestSettings settings = {.keep = true, .patience = 2};
+  EXPECT_EQ(After(4, 4, settings), Knows(false, true));
+  EXPECT_EQ(After(4, std::nan(""), settings), Knows(false, false));
+  EXPECT_EQ(After(6, 4, settings), Knows(false, false));
+}
+
+TEST_F(ResumedBestWatchTest, WithoutAFileThereWereNone) {
+  std::filesystem::remove(earlier_.metrics);
+  EXPECT_EQ(After(4, 1e30, {.keep = true}), Knows(false, true));
 }
 
 }  // namespace
