@@ -2,7 +2,6 @@
 //
 //   launch --strategy ddp --ranks 4 -- --config workload.toml --out DIR
 
-#include <algorithm>  // std::max
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -80,12 +79,14 @@ class Formations {
           "the launcher adds --resume by itself; --help, --print_config and --dry_run are for the "
           "strategy's own program");
     }
-    LS_ASSIGN_OR_RETURN(const TrainingRun run, formations.Check(OwnStrategy()));
+    LS_ASSIGN_OR_RETURN(const StrategyDefinition strategy, FindStrategy(OwnStrategy().strategy));
+    LS_ASSIGN_OR_RETURN(const TrainingRun run,
+                        CheckWholeRun(line, strategy, MakeModel, /*here=*/{}, LegStrategies()));
     formations.mesh_ = run.settings.mesh;
     formations.out_ = AbsolutePath(run.out);
     formations.steps_ = run.settings.steps;
     if (!run.settings.legs.empty()) {
-      LS_RETURN_IF_ERROR(formations.ReadLegsOf(run));
+      LS_RETURN_IF_ERROR(formations.TakeLegsOf(run));
       return formations;
     }
     LS_RETURN_IF_ERROR(formations.ChooseFullMesh());
@@ -132,19 +133,23 @@ class Formations {
     return formation;
   }
 
-  absl::StatusOr<TrainingRun> Check(const Formation& formation) const {
+  static absl::StatusOr<StrategyDefinition> FindStrategy(const std::string& name) {
     std::vector<std::string> names;
     for (const StrategyDefinition& strategy : AllStrategies()) {
+      if (strategy.name == name) return strategy;
       names.push_back(strategy.name);
-      if (strategy.name != formation.strategy) continue;
-      CommandLine line = command_line_;
-      for (const auto* more : {&cut_, &formation.assignments}) {
-        line.assignments.insert(line.assignments.end(), more->begin(), more->end());
-      }
-      return CheckRun(line, strategy, MakeModel);
     }
-    return InvalidArgument("--strategy '", formation.strategy, "' is none; use one of ",
+    return InvalidArgument("--strategy '", name, "' is none; use one of ",
                            absl::StrJoin(names, ", "));
+  }
+
+  absl::StatusOr<TrainingRun> Check(const Formation& formation) const {
+    LS_ASSIGN_OR_RETURN(const StrategyDefinition strategy, FindStrategy(formation.strategy));
+    CommandLine line = command_line_;
+    for (const auto* more : {&cut_, &formation.assignments}) {
+      line.assignments.insert(line.assignments.end(), more->begin(), more->end());
+    }
+    return CheckRun(line, strategy, MakeModel);
   }
 
   // The mesh of --ranks, and its cut, which smaller ones keep.
@@ -172,16 +177,11 @@ class Formations {
     return Annotate(first, absl::StrCat("--ranks ", ranks, ": no mesh fits"));
   }
 
-  // A run with legs says itself how its mesh changes: it needs the ranks of its largest mesh, and
-  // waits where these have no place.
-  absl::Status ReadLegsOf(const TrainingRun& run) {
+  // A run with legs says itself how its mesh changes: it needs the ranks of the largest mesh that
+  // it reaches, and waits where these have no place.
+  absl::Status TakeLegsOf(const TrainingRun& run) {
     const int wanted = absl::GetFlag(FLAGS_ranks), least = absl::GetFlag(FLAGS_min_ranks);
-    LS_ASSIGN_OR_RETURN(const std::vector<Leg> legs, ReadLegs(run.config));
-    for (const Leg& leg : legs) {
-      const absl::StatusOr<TrainingRun> its = Check(leg.formation);
-      LS_RETURN_IF_ERROR(Annotate(its.status(), absl::StrCat("leg ", leg.formation.ToString())));
-      legs_ranks_ = std::max(legs_ranks_, static_cast<int>(its->settings.mesh.ranks()));
-    }
+    legs_ranks_ = WorldSize(run);
     const bool has_choice = (wanted != 0 && wanted != legs_ranks_) ||
                             (least != 0 && least != legs_ranks_) ||
                             !absl::GetFlag(FLAGS_prefer).empty();
@@ -223,7 +223,7 @@ class Formations {
   CommandLine command_line_;            // the same, read
   std::string out_;
   int64_t steps_ = 0;
-  int legs_ranks_ = 0;            // of the largest mesh of the run's legs; 0: it has none
+  int legs_ranks_ = 0;            // of the largest mesh of the legs that are reached; 0: no legs
   MeshShape configured_, mesh_;   // as the configuration has it; of all ranks
   std::vector<std::string> cut_;  // what the full mesh says of the cut, as --set takes it
   std::vector<std::pair<Formation, MeshShape>> preferred_;

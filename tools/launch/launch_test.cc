@@ -470,6 +470,25 @@ TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {
   ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
 }
 
+TEST_F(LaunchTest, LegsThatAreNotReachedNeedNoRanks) {
+  const std::vector<std::string> more = {
+      "--set", R"(train.legs=["20: ddp dp=2", "40: single", "40: ddp dp=4"])", "--set",
+      "train.steps=60"};
+  ASSERT_TRUE(Run({}, "single", {"--set", "train.steps=60"}).ok());
+  for (const std::vector<std::string>& flags : {std::vector<std::string>(), {"--ranks", "2"}}) {
+    fs::remove_all(out());
+    ExpectTheRunOfSingle(Start(flags, more).Wait());
+  }
+}
+
+// The engine on one rank, which a leg calls `single`, takes the tables of all mechanisms.
+TEST_F(LaunchTest, LegsOnOneRankTakeTheKeysOfTheOthers) {
+  ASSERT_TRUE(Run({}, "single", {"--set", "train.steps=40"}).ok());
+  ExpectTheRunOfSingle(Start({}, {"--set", R"(train.legs=["20: single", "20: ddp dp=2"])", "--set",
+                                  "train.steps=40", "--set", "data_parallel.bucket_bytes=4096"})
+                           .Wait());
+}
+
 TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {
   const ProcessResult before = Start({"--ranks", "2"}, {"--set", "model.widht=3"}).Wait();
   EXPECT_EQ(before.exit_code, 1);

@@ -393,6 +393,19 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   return run;
 }
 
+absl::StatusOr<TrainingRun> CheckWholeRun(const CommandLine& command_line,
+                                          const StrategyDefinition& strategy,
+                                          const ModelFactory& make_model, RanksHere here,
+                                          const std::vector<StrategyDefinition>& strategies,
+                                          ConfigRecord* record) {
+  LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
+  LS_RETURN_IF_ERROR(CheckMovedKeys(given));
+  LS_ASSIGN_OR_RETURN(const std::vector<Leg> legs, ReadLegs(given));
+  if (legs.empty()) return CheckRun(command_line, strategy, make_model, here, record);
+  RunChecker checker(command_line, strategy.name, make_model, here);
+  return CheckLegs(legs, given, strategies, checker, record);
+}
+
 absl::Status CheckThreads(const TrainingRun& run) {
   if (WorldSize(run) <= kMostRanksHere) return absl::OkStatus();
   return InvalidArgument("mesh makes ", WorldSize(run),
@@ -404,14 +417,8 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const ModelFactory& make_model, RanksHere here,
                                        const std::vector<StrategyDefinition>& strategies) {
   ConfigRecord record;
-  LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
-  LS_RETURN_IF_ERROR(CheckMovedKeys(given));
-  LS_ASSIGN_OR_RETURN(const std::vector<Leg> legs, ReadLegs(given));
-  RunChecker checker(command_line, strategy.name, make_model, here);
-  LS_ASSIGN_OR_RETURN(TrainingRun run, legs.empty()
-                                           ? checker.Check(strategy, given, &record)
-                                           : CheckLegs(legs, given, strategies, checker, &record));
-  if (legs.empty()) LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(&run, 1)));
+  LS_ASSIGN_OR_RETURN(TrainingRun run,
+                      CheckWholeRun(command_line, strategy, make_model, here, strategies, &record));
   if (here.processes == 0) LS_RETURN_IF_ERROR(CheckThreads(run));
   LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
   run.keys["strategy"] = run.strategy_name;

@@ -74,6 +74,16 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      const ModelFactory& make_model, RanksHere here = {},
                                      ConfigRecord* record = nullptr);
 
+// CheckRun of the whole run: of each leg that begins before the last step, if the configuration
+// names any. The first leg is returned, and `next` leads to the others. `strategies` are those that
+// legs may name; InvalidArgument for others, and for legs whose meshes would cut the batch in
+// different ways. `record` is of the first leg.
+absl::StatusOr<TrainingRun> CheckWholeRun(const CommandLine& command_line,
+                                          const StrategyDefinition& strategy,
+                                          const ModelFactory& make_model, RanksHere here,
+                                          const std::vector<StrategyDefinition>& strategies,
+                                          ConfigRecord* record = nullptr);
+
 // Gives a run that has not begun another dataset of the same shapes, and a sampler of it. Keys and
 // steps stay those of the configured data. InvalidArgument for runs with legs, and where the
 // dataset cannot be sampled as the run asks.
@@ -82,10 +92,9 @@ absl::Status ReplaceDataset(TrainingRun& run, std::shared_ptr<const Dataset> dat
 // Refuses a run of more ranks than the threads of this machine should carry.
 absl::Status CheckThreads(const TrainingRun& run);
 
-// CheckRun, of each leg if the configuration names any, and claims the run directory for the first
-// rank (core/run/directory/run_directory.h). Nothing is written before the ranks have made their
-// last checks (TrainRank). `strategies` are those that legs may name; InvalidArgument for others,
-// and for legs whose meshes would cut the batch in different ways.
+// CheckWholeRun, and claims the run directory for the first rank
+// (core/run/directory/run_directory.h). Nothing is written before the ranks have made their last
+// checks (TrainRank).
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, RanksHere here = {},
