@@ -26,6 +26,7 @@
 #include "core/report/restart_log.h"
 #include "core/run/directory/run_directory.h"
 #include "core/run/restart_limit.h"
+#include "core/run/saving/best_watch.h"
 #include "core/run/stop/exit_codes.h"
 #include "core/run/stop/run_signals.h"
 #include "nlohmann/json.hpp"
@@ -134,12 +135,25 @@ absl::StatusOr<std::optional<int64_t>> NewestStep(const std::string& out) {
 }
 
 // A run writes its summary behind its last checkpoint, which it may have been told not to write
-// (checkpoint.keep = 0), and removes the summary when it goes on with more steps.
-bool IsComplete(const std::string& out, int64_t steps) {
-  const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
-                                             /*allow_exceptions=*/false);
-  return summary.is_object() && summary.contains("steps") && summary["steps"].is_number_integer() &&
-         summary["steps"].get<int64_t>() == steps;
+// (checkpoint.keep = 0), and removes the summary when it goes on with more steps. A run that
+// validation.patience has ended is complete where ranks that go on would end there too: with more
+// patience they train on.
+absl::StatusOr<bool> IsComplete(const AgentOptions& options) {
+  const auto summary =
+      nlohmann::json::parse(ReadFile(options.out + "/summary.json").value_or(""), nullptr,
+                            /*allow_exceptions=*/false);
+  const auto number = [&summary](const char* key) -> int64_t {
+    const bool has = summary.is_object() && summary.contains(key);
+    return has && summary[key].is_number_integer() ? summary[key].get<int64_t>() : -1;
+  };
+  const int64_t steps = number("steps");
+  if (steps == options.steps) return true;
+  if (number("ended_early_of_steps") != options.steps) return false;
+  BestWatch watch(options.best);
+  LS_RETURN_IF_ERROR(watch.Read({.metrics = options.out + "/metrics.jsonl",
+                                 .steps = steps,
+                                 .validation_every = options.validation_every}));
+  return watch.ends_run();
 }
 
 // When a file was changed, as FileTimeNow; 0: there is none.
@@ -168,7 +182,8 @@ class Agent {
   explicit Agent(const AgentOptions& options) : options_(options) {}
 
   absl::StatusOr<int> Run() {
-    if (IsComplete(options_.out, options_.steps)) {
+    LS_ASSIGN_OR_RETURN(const bool was_complete, IsComplete(options_));
+    if (was_complete) {
       std::fprintf(stderr, "%s: the run is complete\n", options_.out.c_str());
       return Finish(0);
     }
@@ -194,7 +209,8 @@ class Agent {
         return Finish(end.exit_code);
       }
       // A launcher may fail, or be ended, when its ranks have done all that there was to do.
-      if (IsComplete(options_.out, options_.steps)) return Finish(0);
+      LS_ASSIGN_OR_RETURN(const bool is_complete, IsComplete(options_));
+      if (is_complete) return Finish(0);
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
       if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
@@ -394,6 +410,13 @@ class Agent {
         }
       }
       if (TakeSignal()) {
+        // A launcher that has not started all ranks yet has nobody to pass SIGUSR1 on to. All ranks
+        // hear signals by the time that rank 0 writes run.lock, and none has trained before.
+        if (!HasChanged(kRunLockFile, start)) {
+          std::fprintf(stderr, "SIG%s: ending the ranks, which have not begun\n",
+                       sigabbrev_np(stop_signal_));
+          return GroupEnd{.signal = SIGKILL};  // `group` goes, and all of it
+        }
         stops += 1;
         std::fprintf(stderr, "SIG%s: %s\n", sigabbrev_np(stop_signal_),
                      stops == 1 ? "telling the ranks to stop" : "ending the ranks at once");

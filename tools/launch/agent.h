@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/config/best_settings.h"
 
 namespace lockstep {
 
@@ -21,6 +22,8 @@ struct Placement {
 struct AgentOptions {
   std::string out;                     // run directory, absolute
   int64_t steps = 0;                   // train.steps
+  BestSettings best = {};              // may end the run before its last step
+  int64_t validation_every = 0;        // validation.every
   int min_ranks = 1;                   // with fewer it waits
   int most_ranks = 1;                  // with as many it looks for no more
   int max_restarts = 3;                // one after another without a new checkpoint in between
@@ -34,19 +37,19 @@ struct AgentOptions {
 
 // Runs until the run is complete, is stopped, or cannot go on. Returns the exit code for the
 // launcher: 0; 75 (kStoppedExitCode) after SIGINT, SIGTERM, SIGHUP or SIGUSR1, the first of which
-// has the ranks write a checkpoint, and 128 + signal after a second one, or one that came while no
-// ranks ran; and that of ranks which ended with an error that no restart mends, and that they have
-// told. An error of its own: Unavailable after max_restarts (without a message where that is 0 and
-// a rank has told why it ended: 69, kRankLostExitCode), or where fewer than min_ranks were at hand
-// for ten minutes; FailedPrecondition where somebody has removed the run directory meanwhile; and
-// that of the discovery script where it fails before it has ever worked. Later the script is asked
-// again, for up to ten minutes.
-// A launcher that has not ended ten seconds after a rank has ended with an error is ended: it waits
-// for a host that it cannot reach. Where the ranks are fewer than most_ranks, it asks for slots
-// whenever they have saved a checkpoint, and where a larger formation has a place, has them stop
-// after their step with a checkpoint, and starts that formation. Tells the standard error stream of
-// each restart, and at the end prints the table of all. For the only thread of a process without
-// children.
+// has the ranks write a checkpoint, and 128 + signal after a second one, or one that came before
+// ranks had begun with the run directory, which ends them at once; and that of ranks which ended
+// with an error that no restart mends, and that they have told. An error of its own: Unavailable
+// after max_restarts (without a message where that is 0 and a rank has told why it ended: 69,
+// kRankLostExitCode), or where fewer than min_ranks were at hand for ten minutes;
+// FailedPrecondition where somebody has removed the run directory meanwhile; and that of the
+// discovery script where it fails before it has ever worked. Later the script is asked again, for
+// up to ten minutes. A launcher that has not ended ten seconds after a rank has ended with an error
+// is ended: it waits for a host that it cannot reach. Where the ranks are fewer than most_ranks, it
+// asks for slots whenever they have saved a checkpoint, and where a larger formation has a place,
+// has them stop after their step with a checkpoint, and starts that formation. Tells the standard
+// error stream of each restart, and at the end prints the table of all. For the only thread of a
+// process without children.
 absl::StatusOr<int> RunAgent(const AgentOptions& options);
 
 }  // namespace lockstep

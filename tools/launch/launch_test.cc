@@ -470,6 +470,46 @@ TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {
   ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
 }
 
+// As mpirun, which takes the signal before it has started any process.
+TEST_F(LaunchTest, ASignalBeforeRanksHaveBegunEndsThem) {
+  const std::string early =
+      Script("early.sh", absl::StrCat("trap 'taken=1' USR1\ntouch ", path("starting"),
+                                      "\nwhile [ -z \"$taken\" ]; do sleep 0.05; done\n",
+                                      "exec build_defs/mpi_test.sh \"$@\"\n"));
+  {
+    Subprocess launcher = Start({"--ranks", "2", "--launcher", early + " {ranks}"});
+    AwaitFile(path("starting"));
+    launcher.Signal(SIGTERM);
+    EXPECT_EQ(launcher.Wait().exit_code, 128 + SIGTERM);
+    EXPECT_EQ(Steps(), 0);
+    AwaitNoProcess();
+  }
+  // Also where ranks were to go on.
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    AwaitSteps(30);
+    launcher.Signal(SIGTERM);
+    EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
+  }
+  const int64_t steps = Steps();
+  fs::remove(path("starting"));
+  {
+    Subprocess launcher = Start({"--ranks", "2", "--launcher", early + " {ranks}"});
+    AwaitFile(path("starting"));
+    launcher.Signal(SIGTERM);
+    EXPECT_EQ(launcher.Wait().exit_code, 128 + SIGTERM);
+    EXPECT_EQ(Steps(), steps);
+  }
+  // Ranks that have gone on stop with a checkpoint.
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    AwaitSteps(steps + 30);
+    launcher.Signal(SIGTERM);
+    EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
+  }
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
+}
+
 TEST_F(LaunchTest, LegsThatAreNotReachedNeedNoRanks) {
   const std::vector<std::string> more = {
       "--set", R"(train.legs=["20: ddp dp=2", "40: single", "40: ddp dp=4"])", "--set",
@@ -616,6 +656,35 @@ TEST_F(LaunchTest, ACompleteRunWithoutCheckpointsIsNotBegunAgain) {
     ExpectTheRunOfSingle(again);
     EXPECT_THAT(again.err, HasSubstr("the run is complete"));
     EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
+  }
+}
+
+TEST_F(LaunchTest, ARunThatEndedEarlyIsComplete) {
+  const std::string failing = Script("failing.sh", "build_defs/mpi_test.sh \"$@\"\nexit 1\n");
+  for (const int keep : {0, 2}) {
+    // No loss is lower than another one by 100.
+    const auto patient = [keep](int patience) -> std::vector<std::string> {
+      return {"--set", "validation.every=10",
+              "--set", absl::StrCat("validation.patience=", patience),
+              "--set", "validation.min_delta=100",
+              "--set", absl::StrCat("checkpoint.keep=", keep)};
+    };
+    fs::remove_all(out());
+    const ProcessResult first =
+        Start({"--ranks", "2", "--launcher", failing + " {ranks}"}, patient(2)).Wait();
+    EXPECT_TRUE(first.ok()) << first.err;
+    EXPECT_EQ(Summary("out")["steps"], 30);
+    EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
+    const ProcessResult again = Start({"--ranks", "2"}, patient(2)).Wait();
+    EXPECT_TRUE(again.ok()) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("the run is complete"));
+    EXPECT_FALSE(PathExists(out() + ".1"));
+    if (keep == 0) continue;
+    // More patience goes on, as with --resume.
+    const ProcessResult more = Start({"--ranks", "2"}, patient(3)).Wait();
+    EXPECT_TRUE(more.ok()) << more.err;
+    EXPECT_EQ(Summary("out")["steps"], 40);
+    EXPECT_FALSE(PathExists(out() + ".1"));
   }
 }
 

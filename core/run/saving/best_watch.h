@@ -19,8 +19,8 @@ class BestWatch {
 
   // What earlier attempts have left behind the first `steps` steps of a run that goes on there.
   struct Earlier {
-    std::string metrics;      // metrics.jsonl, with their validations; no file: there were none
-    std::string best_folder;  // of the best checkpoint
+    std::string metrics;  // metrics.jsonl, with their validations; no file: there were none
+    std::string best_folder = {};  // of the best checkpoint; empty: there is none
     int64_t steps = 0;
     int64_t validation_every = 0;
   };
