@@ -1,6 +1,7 @@
 #include "core/checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <stop_token>
@@ -16,6 +17,7 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/checkpoint_list.h"
 #include "core/checkpoint/removed_directory.h"
+#include "core/comm/host_copy.h"
 #include "core/comm/host_numbers.h"
 #include "glog/logging.h"
 
@@ -31,11 +33,21 @@ constexpr std::chrono::milliseconds kTurn(200);
 // Bytes that one thread copies at least.
 constexpr int64_t kCopyGrain = int64_t{1} << 20;
 
-void CopyTo(const Tensor& to, const Tensor& from, Kernels& kernels) {
+void CopyTo(const Tensor& to, const Tensor& from, Store store, Kernels& kernels) {
   if (from.device().type != DeviceType::kCpu) return kernels.CopyToHost(from, to.raw());
   ParallelFor(from.bytes(), kCopyGrain, [&](int64_t begin, int64_t end) {
-    std::memcpy(to.raw() + begin, from.raw() + begin, static_cast<size_t>(end - begin));
+    std::byte* const output = to.raw() + begin;
+    CopyToAll(from.raw() + begin, {&output, 1}, end - begin, store);
   });
+}
+
+// What this rank saves of a state.
+int64_t SavedBytes(const std::vector<StateTensor>& state) {
+  int64_t bytes = 0;
+  for (const StateTensor& part : state) {
+    if (IsSaved(part)) bytes += part.tensor.bytes();
+  }
+  return bytes;
 }
 
 // The steps up to which the newest check vouches for what was saved. A checkpoint of the checked
@@ -112,12 +124,13 @@ absl::Status CheckpointWriter::Begin(const CheckpointInfo& info,
   LS_RETURN_IF_ERROR(Finish());
   const int64_t begun = NowNanos();
   LS_RETURN_IF_ERROR(MakeDraft(info, state));
-  costs_.bytes = 0;
+  costs_.bytes = SavedBytes(state);
+  // All tensors together are one copy, though each may be too small for memcpy to stream it.
+  const Store store = costs_.bytes >= kStreamingBytes ? Store::kStreaming : Store::kCached;
   for (size_t i = 0; i < state.size(); ++i) {
     if (!IsSaved(state[i])) continue;
     CHECK_EQ(copy_[i].tensor.bytes(), state[i].tensor.bytes()) << state[i].name;
-    CopyTo(copy_[i].tensor, state[i].tensor, kernels_);
-    costs_.bytes += state[i].tensor.bytes();
+    CopyTo(copy_[i].tensor, state[i].tensor, store, kernels_);
   }
   writing_->task = std::make_unique<BackgroundTask>(
       [this, draft = writing_->draft.get()](const std::stop_token& stop) {

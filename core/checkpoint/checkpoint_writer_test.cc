@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
@@ -102,6 +104,41 @@ TEST_P(CheckpointWriterTest, HoldsTheStateAsItWasWhenItWasBegun) {
   EXPECT_EQ(ValueOf(1), 1);
   EXPECT_EQ(ValueOf(2), 2);
   EXPECT_EQ(ValueOf(3), 3);
+}
+
+// Large enough to be copied past the caches, and of sizes that are no whole numbers of registers.
+TEST_P(CheckpointWriterTest, ALargeStateIsCopiedToTheLastByte) {
+  const auto fill = [](RankState& own, float factor) {
+    own.state.clear();
+    for (const int64_t elements : {int64_t{3'000'001}, int64_t{7}, int64_t{300'003}}) {
+      const Tensor tensor = own.kernels.Empty({elements});
+      const absl::Span<float> values = tensor.span<float>();
+      for (size_t i = 0; i < values.size(); ++i) values[i] = factor * static_cast<float>(i);
+      own.state.push_back(
+          {.name = absl::StrCat("w", elements), .tensor = tensor, .full_shape = {elements}});
+    }
+  };
+  RankState own(0), expected(0), read(0);
+  fill(own, 1);
+  fill(expected, 1);
+  fill(read, 0);
+  ASSERT_EQ(RunRanks(1, {},
+                     [&](RankHandle& handle) {
+                       CheckpointWriter writer(folder_, {.files = GetParam()}, own.kernels,
+                                               handle.comm());
+                       writer.Reserve(own.state, own.allocator);
+                       LS_RETURN_IF_ERROR(writer.Begin(At(1), own.state));
+                       for (StateTensor& part : own.state) own.kernels.Fill(part.tensor, -1);
+                       return writer.Finish();
+                     }),
+            absl::OkStatus());
+  // One rank writes one file, whatever is asked for.
+  const std::string path = CheckpointPath(folder_, 1, CheckpointFiles::kWhole);
+  const auto info = LoadCheckpoint(path, {.model = "m"}, read.state, read.kernels);
+  ASSERT_TRUE(info.ok()) << info.status();
+  for (size_t i = 0; i < read.state.size(); ++i) {
+    EXPECT_EQ(read.state[i].tensor.span<float>(), expected.state[i].tensor.span<float>());
+  }
 }
 
 TEST_P(CheckpointWriterTest, AdvanceNeverWaitsForTheDisk) {
