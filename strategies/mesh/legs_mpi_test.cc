@@ -1,6 +1,7 @@
 // Runs with legs, and stopped runs, as processes under mpirun.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -53,15 +54,26 @@ TEST_F(LegsMpiTest, ProcessesThatALegLeavesIdleComeBack) {
                                  "started 2 processes"));
 }
 
-// A signal to one of the processes: all stop after the same step.
+// A signal to one of the processes, which a leg may have left idle: all stop after the same step.
 TEST_F(LegsMpiTest, ASignalToOneProcessStopsAllWithACheckpoint) {
-  const std::vector<std::string> steps = {
-      "--set", "train.steps=400", "--set", "schedule.total_steps=400", "--set", "mesh.dp=2"};
-  const ProcessResult undisturbed = Run(MpiRun(2), "undisturbed", steps);
+  const std::vector<std::string> length = {"--set", "train.steps=400", "--set",
+                                           "schedule.total_steps=400"};
+  const std::vector<std::string> both = {"--set", "mesh.dp=2"};
+  const std::vector<std::string> first_alone = {"--legs", "10: ddp dp=2; 390: single"};
+  const auto with = [&length](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = length;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  const ProcessResult undisturbed = Run(MpiRun(2), "undisturbed", with(both));
   ASSERT_TRUE(undisturbed.ok()) << undisturbed.err;
-  for (const std::string signal : {"USR1", "INT", "HUP"}) {
-    SCOPED_TRACE(signal);
-    const std::string out = "out_" + signal;
+  for (const auto& [signal, ranks] : {std::pair(std::string("USR1"), both),
+                                      {"INT", both},
+                                      {"HUP", both},
+                                      {"USR1", first_alone}}) {
+    SCOPED_TRACE(absl::StrCat(signal, " ", ranks.back()));
+    const std::vector<std::string> steps = with(ranks);
+    const std::string out = absl::StrCat("out_", signal, ranks == both ? "" : "_idle");
     const std::string program = absl::StrCat(
         "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (until [ \"$(wc -l < ", path(out + "/losses.csv"),
         ")\" -gt 20 ]; do sleep 0.02; done; kill -", signal, " $$) 2>/dev/null & fi; exec \"$@\"");
