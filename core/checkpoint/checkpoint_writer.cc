@@ -41,15 +41,6 @@ void CopyTo(const Tensor& to, const Tensor& from, Store store, Kernels& kernels)
   });
 }
 
-// What this rank saves of a state.
-int64_t SavedBytes(const std::vector<StateTensor>& state) {
-  int64_t bytes = 0;
-  for (const StateTensor& part : state) {
-    if (IsSaved(part)) bytes += part.tensor.bytes();
-  }
-  return bytes;
-}
-
 // The steps up to which the newest check vouches for what was saved. A checkpoint of the checked
 // state itself may have been damaged behind the check, as the next step finds out.
 std::optional<int64_t> VouchedFor(const CheckpointInfo& info) {

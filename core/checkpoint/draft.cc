@@ -159,6 +159,14 @@ bool IsSaved(const StateTensor& part) {
   return part.is_writer && (part.tensor.elements() > 0 || part.held().IsWhole());
 }
 
+int64_t SavedBytes(const std::vector<StateTensor>& state) {
+  int64_t bytes = 0;
+  for (const StateTensor& part : state) {
+    if (IsSaved(part)) bytes += part.tensor.bytes();
+  }
+  return bytes;
+}
+
 std::unique_ptr<Draft> MakeWholeDraft(const std::string& path, const CheckpointInfo& info,
                                       const std::vector<StateTensor>& state) {
   return std::make_unique<WholeDraft>(path, info, state);

@@ -40,5 +40,7 @@ std::unique_ptr<Draft> MakeShardedDraft(const std::string& path, const Checkpoin
 
 // Whether this rank saves the part. A tensor without elements is saved for its name.
 bool IsSaved(const StateTensor& part);
+// The bytes of all parts that this rank saves.
+int64_t SavedBytes(const std::vector<StateTensor>& state);
 
 }  // namespace lockstep

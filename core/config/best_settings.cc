@@ -8,6 +8,7 @@ namespace lockstep {
 void ReadBest(ConfigReader& checkpoint, BestSettings& best) { checkpoint.Read("best", &best.keep); }
 
 void ReadPatience(ConfigReader& validation, int64_t every, BestSettings& best) {
+  best.every = every;
   validation.Read("patience", &best.patience, {.at_least = 0, .at_most = kMostSteps});
   validation.Read("min_delta", &best.min_delta, {.at_least = 0, .at_most = kLargestFloat});
   if (best.patience > 0 && every == 0) {
@@ -22,7 +23,8 @@ BestSettings BestSettingsOf(const Config& config) {
   BestSettings best;
   ConfigReader checkpoint(config.Table("checkpoint")), validation(config.Table("validation"));
   ReadBest(checkpoint, best);
-  ReadPatience(validation, /*every=*/1, best);
+  validation.Read("every", &best.every);
+  ReadPatience(validation, best.every, best);
   return best;
 }
 

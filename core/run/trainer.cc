@@ -154,11 +154,9 @@ class Trainer {
       sound_.Resumed(resumed.steps, resumed.checked_steps);
       const std::string metrics = run_.out + "/metrics.jsonl";
       LS_RETURN_IF_ERROR(watch_.Resume(metrics, resumed.steps, here_->ranks()));
-      LS_RETURN_IF_ERROR(best_.Resume({.metrics = metrics,
-                                       .best_folder = BestFolder(run_),
-                                       .steps = resumed.steps,
-                                       .validation_every = run_.settings.validation.every},
-                                      here_->ranks()));
+      LS_RETURN_IF_ERROR(best_.Resume(
+          {.metrics = metrics, .best_folder = BestFolder(run_), .steps = resumed.steps},
+          here_->ranks()));
     }
     if (resumed.steps == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     return resumed;

@@ -150,9 +150,7 @@ absl::StatusOr<bool> IsComplete(const AgentOptions& options) {
   if (steps == options.steps) return true;
   if (number("ended_early_of_steps") != options.steps) return false;
   BestWatch watch(options.best);
-  LS_RETURN_IF_ERROR(watch.Read({.metrics = options.out + "/metrics.jsonl",
-                                 .steps = steps,
-                                 .validation_every = options.validation_every}));
+  LS_RETURN_IF_ERROR(watch.Read({.metrics = options.out + "/metrics.jsonl", .steps = steps}));
   return watch.ends_run();
 }
 

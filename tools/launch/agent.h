@@ -23,7 +23,6 @@ struct AgentOptions {
   std::string out;                     // run directory, absolute
   int64_t steps = 0;                   // train.steps
   BestSettings best = {};              // may end the run before its last step
-  int64_t validation_every = 0;        // validation.every
   int min_ranks = 1;                   // with fewer it waits
   int most_ranks = 1;                  // with as many it looks for no more
   int max_restarts = 3;                // one after another without a new checkpoint in between

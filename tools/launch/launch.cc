@@ -87,7 +87,6 @@ class Formations {
     formations.out_ = AbsolutePath(run.out);
     formations.steps_ = run.settings.steps;
     formations.best_ = BestSettingsOf(run.config);
-    formations.validation_every_ = run.settings.validation.every;
     if (!run.settings.legs.empty()) {
       LS_RETURN_IF_ERROR(formations.TakeLegsOf(run));
       return formations;
@@ -100,7 +99,6 @@ class Formations {
   const std::string& out() const { return out_; }
   int64_t steps() const { return steps_; }
   const BestSettings& best() const { return best_; }
-  int64_t validation_every() const { return validation_every_; }
   int ranks() const { return legs_ranks_ > 0 ? legs_ranks_ : mesh_.ranks(); }
 
   // What to start where so many ranks have a place.
@@ -229,7 +227,6 @@ class Formations {
   std::string out_;
   int64_t steps_ = 0;
   BestSettings best_;
-  int64_t validation_every_ = 0;
   int legs_ranks_ = 0;            // of the largest mesh of the legs that are reached; 0: no legs
   MeshShape configured_, mesh_;   // as the configuration has it; of all ranks
   std::vector<std::string> cut_;  // what the full mesh says of the cut, as --set takes it
@@ -257,7 +254,6 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
       RunAgent({.out = formations.out(),
                 .steps = formations.steps(),
                 .best = formations.best(),
-                .validation_every = formations.validation_every(),
                 .min_ranks = least == 0 ? ranks : least,
                 .most_ranks = ranks,
                 .max_restarts = absl::GetFlag(FLAGS_max_restarts),

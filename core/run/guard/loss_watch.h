@@ -23,8 +23,8 @@ class LossWatch {
       : settings_(settings), checkpoints_(std::move(checkpoints)) {}
 
   // Takes the losses of the first `steps` steps from metrics.jsonl, which earlier attempts have
-  // written; no file: there were none. Called by all ranks of a run that goes on; rank 0 reads, and
-  // an error of reading is that of all.
+  // written; no file: there were none. Called by all ranks of a run that goes on. Rank 0 reads, and
+  // all return its error.
   absl::Status Resume(const std::string& metrics, int64_t steps, Communicator& ranks);
 
   // Takes the result of step `step`, counted from 0, the same on all ranks. OutOfRange says why the

@@ -1,8 +1,8 @@
 #include "core/run/saving/best_watch.h"
 
-#include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "absl/types/span.h"
 #include "core/base/status.h"
@@ -33,26 +33,28 @@ absl::StatusOr<std::map<int64_t, double>> LossesBefore(const BestWatch::Earlier&
   return losses;
 }
 
-// Whether a checkpoint of at most `steps` steps is in a folder.
-bool HasCheckpoint(const std::string& folder, int64_t steps) {
-  const auto found = ListCheckpoints(folder);
-  return found.ok() && std::ranges::any_of(*found, [steps](const FoundCheckpoint& checkpoint) {
-           return checkpoint.step <= steps;
-         });
+// The loss behind the best checkpoint of the first steps; nullopt where there is none.
+std::optional<double> LossOfBest(const BestWatch::Earlier& earlier,
+                                 const std::map<int64_t, double>& losses) {
+  const auto found = ListCheckpoints(earlier.best_folder);
+  if (!found.ok()) return std::nullopt;
+  for (const FoundCheckpoint& checkpoint : *found) {
+    const auto loss = losses.find(checkpoint.step - 1);
+    if (checkpoint.step <= earlier.steps && loss != losses.end()) return loss->second;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 absl::Status BestWatch::Read(const Earlier& earlier) {
-  lowest_ = best_ = kNone;
+  lowest_ = kNone;
   without_gain_ = 0;
   LS_ASSIGN_OR_RETURN(const auto losses, LossesBefore(earlier));
   for (const auto& [step, loss] : losses) {
-    const int64_t every = earlier.validation_every;
-    if (every > 0 && (step + 1) % every == 0) Await(loss);
-    IsBest(loss);
+    if (settings_.every > 0 && (step + 1) % settings_.every == 0) Await(loss);
   }
-  if (!HasCheckpoint(earlier.best_folder, earlier.steps)) best_ = kNone;
+  best_ = LossOfBest(earlier, losses).value_or(kNone);
   return absl::OkStatus();
 }
 

@@ -22,15 +22,13 @@ class BestWatch {
     std::string metrics;  // metrics.jsonl, with their validations; no file: there were none
     std::string best_folder = {};  // of the best checkpoint; empty: there is none
     int64_t steps = 0;
-    int64_t validation_every = 0;
   };
   // Takes their validations, in the place of what this object has taken before. A loss of a step
   // that this run does not validate after, as the last one of a shorter run, is not counted as
-  // waiting. Where the best checkpoint of the first steps is no longer there, as one behind a later
-  // step had replaced it, the next finite loss is the best.
+  // waiting. The best loss is that of the checkpoint which is kept: where one behind a later step
+  // had replaced it, the next finite loss is the best.
   absl::Status Read(const Earlier& earlier);
-  // Read, called by all ranks of a run that goes on: rank 0 reads, and an error of reading is that
-  // of all.
+  // Read, called by all ranks of a run that goes on. Rank 0 reads, and all return its error.
   absl::Status Resume(const Earlier& earlier, Communicator& ranks);
 
   // Called by all ranks: what rank 0 knows becomes everybody's, as ranks that were idle know

@@ -9,7 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/checkpoint/draft.h"  // IsSaved
+#include "core/checkpoint/draft.h"  // IsSaved, SavedBytes
 #include "core/checkpoint/in_memory.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
@@ -40,11 +40,7 @@ bool SameBits(const Tensor& tensor, const Tensor& host, Kernels& kernels) {
 absl::Status InMemorySaver::Enter(RankInLeg& here) {
   if (settings_.every == 0) return absl::OkStatus();
   here_ = &here;
-  int64_t bytes = 0;
-  for (const StateTensor& part : TrainedState(here.strategy().State())) {
-    if (part.is_writer) bytes += part.tensor.bytes();
-  }
-  LS_RETURN_IF_ERROR(MakeFolder(here, bytes));
+  LS_RETURN_IF_ERROR(MakeFolder(here, SavedBytes(TrainedState(here.strategy().State()))));
   const std::string folder = InMemoryFolder(run_.out);
   if (run_.machines.are_several()) {
     spread_.emplace(folder, machines_, tools_.kernels, here.ranks());
