@@ -1,0 +1,171 @@
+// Where the launcher starts ranks: hosts that a discovery script names, and machines with memory of
+// their own.
+
+#include <signal.h>
+#include <stdlib.h>  // setenv
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "core/report/restart_log.h"
+#include "core/run/stop/run_signals.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/launch/rank_processes.h"
+#include "tools/launch/testing/launch_fixture.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+using Kind = LaunchedProcess::Kind;
+
+// Four ranks of fsdp on four machines, which are folders here. One of them goes down amid the run,
+// with what is in its memory.
+class MachinesTest : public LaunchTest {
+ protected:
+  // The run goes on with a rank on each of `left`, "0 2".
+  void Lose(int lost, int ranks_left, const std::string& left, int of_launcher) {
+    const std::string down = path("one_is_down"), memory = path("memory");
+    for (int i = 0; i < 6; ++i) fs::create_directories(absl::StrCat(memory, i));
+    const std::string hosts = Script(
+        "hosts.sh",
+        absl::StrCat("[ -e ", down, " ] && echo localhost:", ranks_left, " || echo localhost:4\n"));
+    const std::string rank = Script(
+        "rank.sh",
+        absl::StrCat("shift $OMPI_COMM_WORLD_RANK; export LOCKSTEP_MEMORY=", memory,
+                     "$1\nwhile [ \"$1\" != -- ]; do shift; done; shift\n", "exec \"$@\"\n"));
+    const std::string launcher =
+        Script("launcher.sh",
+               absl::StrCat("ranks=$1; shift; machines='0 1 2 3'\n", "if [ -e ", down,
+                            " ]; then rm -rf ", memory, lost, "; machines='", left, "'; fi\n",
+                            "exec build_defs/mpi_test.sh $ranks ", rank, " $machines -- \"$@\"\n"));
+    ASSERT_EQ(setenv("LOCKSTEP_MEMORY", absl::StrCat(memory, of_launcher).c_str(), /*overwrite=*/1),
+              0);
+    Subprocess run =
+        Start({"--strategy", "fsdp", "--ranks", "4", "--min_ranks", "2", "--host_discovery_script",
+               hosts, "--launcher", launcher + " {ranks}"},
+              {"--set", "checkpoint.every=0", "--set", "checkpoint.in_memory_every=10"});
+    AwaitSteps(60);
+    ASSERT_EQ(WriteFileAtomically(down, ""), absl::OkStatus());
+    Kill(Kind::kRank);
+    const ProcessResult result = run.Wait();
+    ASSERT_EQ(unsetenv("LOCKSTEP_MEMORY"), 0);
+    ExpectTheRunOfSingle(result);
+    const auto restarts = ReadRestarts(out()).value();
+    ASSERT_THAT(restarts, SizeIs(1));
+    EXPECT_EQ(restarts[0].state, "memory");
+    EXPECT_GE(restarts[0].steps, 50);
+    for (const auto machine : absl::StrSplit(left, ' ')) {
+      EXPECT_TRUE(fs::is_empty(absl::StrCat(memory, machine))) << machine;
+    }
+  }
+};
+
+// Each has half of the state.
+TEST_F(MachinesTest, TwoOfThoseThatAreLeftGoOn) {
+  Lose(1, 2, "0 2", /*of_launcher=*/2);
+  EXPECT_EQ(ReadRestarts(out()).value().at(0).formation, "fsdp pp=1,dp=2,tp=1");
+}
+
+// And has rank 0, which finds no checkpoint of its own to go on from.
+TEST_F(MachinesTest, AnotherOneTakesThePlace) { Lose(0, 4, "4 1 2 3", /*of_launcher=*/2); }
+
+// As on a cluster's login node.
+TEST_F(MachinesTest, TheLauncherMayBeOnOneWithoutRanks) { Lose(3, 2, "0 2", /*of_launcher=*/5); }
+
+TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
+  const std::string back = path("host_is_back");
+  const std::string script = Script(
+      "hosts.sh",
+      absl::StrCat("if [ -e ", back, " ]; then echo localhost:4; else echo localhost:2; fi\n"));
+  Subprocess launcher =
+      Start({"--ranks", "4", "--min_ranks", "2", "--host_discovery_script", script});
+  AwaitSteps(30);
+  EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());  // without more slots nothing is stopped
+  ASSERT_EQ(WriteFileAtomically(back, ""), absl::OkStatus());
+  ExpectTheRunOfSingle(launcher.Wait());
+  EXPECT_EQ(Summary("out")["ranks"], 4);
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_EQ(restarts[0].cause, "hosts with 4 slots are at hand");
+  EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=4,tp=1");
+  EXPECT_GE(restarts[0].steps, 30);  // the ranks were asked to stop: no step was lost
+  EXPECT_TRUE(restarts[0].went_on());
+}
+
+// A discovery script that hangs once, when the file `hang` is there, which it renames `hanging`.
+class HangingDiscoveryTest : public LaunchTest {
+ protected:
+  std::string HangingScript(int slots) const {
+    return Script("hosts.sh",
+                  absl::StrCat("mv ", path("hang"), " ", path("hanging"),
+                               " 2>/dev/null && exec sleep 600\necho localhost:", slots, "\n"));
+  }
+};
+
+TEST_F(HangingDiscoveryTest, ASignalIsHeardWhileRanksTrain) {
+  const std::vector<std::string> flags = {
+      "--ranks", "4", "--min_ranks", "2", "--host_discovery_script", HangingScript(2)};
+  Subprocess launcher = Start(flags);
+  AwaitSteps(30);
+  ASSERT_EQ(WriteFileAtomically(path("hang"), ""), absl::OkStatus());
+  AwaitFile(path("hanging"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
+  EXPECT_LT(Steps(), 300);
+  AwaitNoProcess();
+  ExpectTheRunOfSingle(Start(flags).Wait());
+}
+
+TEST_F(HangingDiscoveryTest, ASignalIsHeardBetweenRestarts) {
+  Subprocess launcher = Start({"--ranks", "2", "--host_discovery_script", HangingScript(2)});
+  AwaitSteps(30);
+  ASSERT_EQ(WriteFileAtomically(path("hang"), ""), absl::OkStatus());
+  Kill(Kind::kRank);
+  AwaitFile(path("hanging"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait().exit_code, 128 + SIGTERM);
+}
+
+TEST_F(LaunchTest, ADiscoveryScriptThatFailsBetweenRestartsIsAskedAgain) {
+  // Each call takes a line away: what it does the next time.
+  const std::string calls = path("calls");
+  const std::string script =
+      Script("hosts.sh", absl::StrCat("next=$(head -n 1 ", calls, ")\nsed -i 1d ", calls,
+                                      "\neval \"$next\"\necho localhost:2\n"));
+  ASSERT_EQ(WriteFileAtomically(calls, "\nexit 3\nexec sleep 600\necho rubbish\n"),
+            absl::OkStatus());
+  Subprocess launcher =
+      Start({"--ranks", "2", "--host_discovery_script", script, "--longest_discovery", "5"});
+  AwaitSteps(60);
+  Kill(Kind::kRank);
+  const ProcessResult result = launcher.Wait();
+  ExpectTheRunOfSingle(result);
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: exit code 3; waiting"));
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: has not ended within 5.0 s"));
+  EXPECT_THAT(result.err, HasSubstr("\"rubbish\" is no host with its number of slots"));
+  EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
+}
+
+TEST_F(LaunchTest, ADiscoveryScriptThatHasNeverWorkedIsAMistake) {
+  const ProcessResult result =
+      Start({"--ranks", "2", "--host_discovery_script", Script("hosts.sh", "exit 3\n")}).Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("hosts.sh: exit code 3"));
+  EXPECT_THAT(result.err, Not(HasSubstr("waiting")));
+}
+
+}  // namespace
+}  // namespace lockstep
