@@ -24,8 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class CheckpointDamageTest : public CheckpointFixture {};
 
@@ -136,7 +138,9 @@ TEST_F(CheckpointDamageTest, EveryFlippedByteIsSeen) {
         std::ofstream(file, std::ios::binary) << changed;
         const auto info = LoadCheckpoint(path, {.model = "m"}, State({kElements}, 0, 0), kernels_);
         EXPECT_FALSE(info.ok()) << file << " byte " << i;
-        EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
+        EXPECT_THAT(std::string(info.status().message()),
+                    AnyOf(StartsWith(file), StartsWith("\"" + file)))
+            << "byte " << i;
       }
       std::ofstream(file, std::ios::binary) << original;
     }
@@ -151,11 +155,10 @@ TEST_F(CheckpointDamageTest, TheManifestNamesTheShardThatIsAnother) {
   fs::remove(path + "/manifest.json");
   EXPECT_THAT(Refused(path), HasSubstr(path + "/manifest.json: is missing"));
   std::ofstream(path + "/manifest.json") << "{}";
-  EXPECT_THAT(Refused(path), HasSubstr("manifest.json: is damaged: it does not list the 2 shards"));
+  EXPECT_THAT(Refused(path), HasSubstr("manifest.json: is damaged"));
   ASSERT_TRUE(WriteManifest(path).ok());
   ExpectLoads(path, {33, 77}, 1);
   // The same step, cut and metadata, with other values.
-  const std::string manifest = *ReadFile(path + "/manifest.json");
   const auto reader = SafetensorsReader::Open(shard);
   ASSERT_TRUE(reader.ok());
   auto writer = SafetensorsWriter::Open(shard, reader->tensors(), reader->metadata(),
@@ -168,6 +171,16 @@ TEST_F(CheckpointDamageTest, TheManifestNamesTheShardThatIsAnother) {
   }
   ASSERT_TRUE(writer->Commit().ok());
   EXPECT_THAT(Refused(path), HasSubstr(shard + ": is not the file that " + path));
+}
+
+// Checkpoints of earlier versions have one without a checksum of its own.
+TEST_F(CheckpointDamageTest, AnEarlierManifestIsRead) {
+  const std::string path = Save(1, States({20, 77}, 1));
+  std::string manifest = *ReadFile(path + "/manifest.json");
+  manifest.replace(manifest.find("manifest 2"), 10, "manifest 1");
+  manifest.erase(manifest.rfind(",\n")) += "\n}\n";
+  std::ofstream(path + "/manifest.json") << manifest;
+  ExpectLoads(path, {33, 77}, 1);
 }
 
 // Blocks of checksums that no rank writes or reads alone.

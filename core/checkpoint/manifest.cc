@@ -1,10 +1,12 @@
 #include "core/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/checksum.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
@@ -15,7 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFormat[] = "lockstep manifest 1";
+constexpr char kFormat[] = "lockstep manifest 2";
+// The format of earlier versions, without a checksum of the manifest.
+constexpr char kUncheckedFormat[] = "lockstep manifest 1";
 
 Json ToJson(const ManifestEntry& entry) {
   return {{"name", entry.name},
@@ -37,27 +41,45 @@ std::optional<ManifestEntry> EntryFrom(const Json& json) {
   return entry;
 }
 
-std::string Format(const std::vector<ManifestEntry>& shards) {
+Json FilesOf(const std::vector<ManifestEntry>& shards) {
   Json files = Json::array();
   for (const ManifestEntry& entry : shards) files.push_back(ToJson(entry));
-  return Json{{"format", kFormat}, {"files", files}}.dump(2) + "\n";
+  return files;
+}
+
+// A manifest as it is written: its checksum is that of its list, so that damage of the list is not
+// taken for damage of a shard.
+std::string Format(const std::vector<ManifestEntry>& shards) {
+  const Json files = FilesOf(shards);
+  const std::string checksum = absl::StrFormat("%016x", ChecksumOf(files.dump()));
+  return Json{{"format", kFormat}, {"files", files}, {"checksum", checksum}}.dump(2) + "\n";
+}
+
+std::string UncheckedFormat(const std::vector<ManifestEntry>& shards) {
+  return Json{{"format", kUncheckedFormat}, {"files", FilesOf(shards)}}.dump(2) + "\n";
+}
+
+// Whether this is the text of a manifest of these shards: whatever was left out of it, or read in
+// another way, shows.
+bool IsManifestOf(const std::vector<ManifestEntry>& shards, const std::string& text) {
+  return text == Format(shards) || text == UncheckedFormat(shards);
 }
 
 std::string PathOf(const std::string& checkpoint) {
   return absl::StrCat(checkpoint, "/", kManifestName);
 }
 
-// The first shard that a manifest does not list as it is; none if the manifest is to blame.
-std::optional<std::string> FirstDifference(const std::string& text,
-                                           const std::vector<ManifestEntry>& shards) {
+// What a manifest lists; none if it is damaged.
+std::optional<std::vector<ManifestEntry>> Parse(const std::string& text) {
   const Json manifest = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!manifest.is_object() || !manifest.contains("files")) return std::nullopt;
-  const Json& files = manifest["files"];
-  if (!files.is_array() || files.size() != shards.size()) return std::nullopt;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    if (files[i] != ToJson(shards[i])) return shards[i].name;
+  std::vector<ManifestEntry> shards;
+  if (manifest.is_object() && manifest.contains("files") && manifest["files"].is_array()) {
+    for (const Json& file : manifest["files"]) {
+      if (const auto entry = EntryFrom(file)) shards.push_back(*entry);
+    }
   }
-  return std::nullopt;
+  if (shards.empty() || !IsManifestOf(shards, text)) return std::nullopt;
+  return shards;
 }
 
 }  // namespace
@@ -85,15 +107,7 @@ absl::Status WriteManifest(const std::string& checkpoint,
 
 absl::StatusOr<std::vector<ManifestEntry>> ReadManifest(const std::string& checkpoint) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(PathOf(checkpoint)));
-  const Json manifest = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  std::vector<ManifestEntry> shards;
-  if (manifest.is_object() && manifest.contains("files") && manifest["files"].is_array()) {
-    for (const Json& file : manifest["files"]) {
-      if (const auto entry = EntryFrom(file)) shards.push_back(*entry);
-    }
-  }
-  // Whatever was left out or read in another way shows.
-  if (!shards.empty() && Format(shards) == text) return shards;
+  if (const auto shards = Parse(text)) return *shards;
   return absl::DataLossError(absl::StrCat(PathOf(checkpoint), ": is damaged"));
 }
 
@@ -106,13 +120,16 @@ absl::Status CheckManifest(const std::string& checkpoint,
         absl::StrCat(path, ": is missing; the checkpoint is not whole without it"));
   }
   if (!text.ok()) return text.status();
-  if (*text == Format(shards)) return absl::OkStatus();
-  if (const auto name = FirstDifference(*text, shards)) {
-    return absl::DataLossError(absl::StrCat(checkpoint, "/", *name, ": is not the file that ", path,
-                                            " lists: its size or its checksum is another one"));
+  if (IsManifestOf(shards, *text)) return absl::OkStatus();
+  const auto listed = Parse(*text);
+  if (!listed) return absl::DataLossError(absl::StrCat(path, ": is damaged"));
+  if (listed->size() != shards.size()) {
+    return absl::DataLossError(absl::StrCat(path, ": lists ", listed->size(), " shards, where ",
+                                            shards.size(), " are beside it"));
   }
-  return absl::DataLossError(absl::StrCat(path, ": is damaged: it does not list the ",
-                                          shards.size(), " shards beside it"));
+  const auto differs = std::mismatch(shards.begin(), shards.end(), listed->begin()).first;
+  return absl::DataLossError(absl::StrCat(checkpoint, "/", differs->name, ": is not the file that ",
+                                          path, " lists: its size or its checksum is another one"));
 }
 
 }  // namespace lockstep

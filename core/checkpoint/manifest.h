@@ -1,7 +1,8 @@
 // The manifest of a checkpoint of several files: manifest.json beside the shards, which names each
-// of them with its size and a checksum over all that it holds. Rank 0 writes it from the shards as
-// they lie on the disk, at last; a folder without it is no whole checkpoint. A checkpoint of one
-// file needs none: its header names all tensors, and is held to a checksum itself.
+// of them with its size and a checksum over all that it holds, and has a checksum itself. Rank 0
+// writes it from the shards as they lie on the disk, at last; a folder without it is no whole
+// checkpoint. A checkpoint of one file needs none: its header names all tensors, and is held to a
+// checksum itself.
 
 #pragma once
 
