@@ -72,7 +72,7 @@ std::string InMemoryFolder(const std::string& run_directory) {
 
 bool IsInMemory(const std::string& checkpoint) { return checkpoint.starts_with(Prefix()); }
 
-absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes) {
+absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t free_bytes) {
   const std::string folder = InMemoryFolder(run_directory);
   struct stat found;
   if (mkdir(folder.c_str(), 0700) != 0 && (errno != EEXIST || lstat(folder.c_str(), &found) != 0 ||
@@ -91,18 +91,22 @@ absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes)
   if (statvfs(folder.c_str(), &room) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at \"", folder, "\""));
   }
-  const int64_t room_bytes =
-      static_cast<int64_t>(room.f_bavail * room.f_frsize) + BytesBelow(folder);
-  if (room_bytes >= bytes) return named;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("checkpoint.in_memory_every: ", folder, ": there is room for ",
-                   FormatBytes(room_bytes), ", but the state takes ", FormatBytes(bytes),
-                   " while it is replaced; make it larger, or set checkpoint.in_memory_every = 0"));
+  const auto room_bytes = static_cast<int64_t>(room.f_bavail * room.f_frsize);
+  if (room_bytes >= free_bytes) return named;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "checkpoint.in_memory_every: ", folder, " holds ", FormatBytes(BytesBelow(folder)),
+      ", and there is room for ", FormatBytes(room_bytes), " more; copies of the state need ",
+      FormatBytes(free_bytes), " more. Make it larger, or set checkpoint.in_memory_every = 0"));
 }
 
-int64_t InMemoryBytes(const std::string& run_directory) {
+absl::Status MakeRoomForCopies(const std::string& run_directory, int64_t copy_bytes) {
   const std::string folder = InMemoryFolder(run_directory);
-  return folder.empty() ? 0 : BytesBelow(folder);
+  RemoveDrafts(folder);
+  if (const auto held = ListCheckpoints(folder); held.ok() && !held->empty()) {
+    KeepNewest(*held, held->back(), 1);
+  }
+  return MakeInMemoryFolder(
+      run_directory, std::max(copy_bytes, kMostInMemoryCopies * copy_bytes - BytesBelow(folder)));
 }
 
 void RemoveInMemoryFolder(const std::string& run_directory) {

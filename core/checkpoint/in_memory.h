@@ -26,13 +26,17 @@ bool IsInMemory(const std::string& checkpoint);
 uint64_t IdentityOfMemory();
 
 // Makes the folder, for nobody but this user, writes the path of the run directory into it, and
-// checks that there is room for `bytes` in it, with all that it holds already. FailedPrecondition
+// checks that `free_bytes` are free for it, beside all that it holds already. FailedPrecondition
 // where this machine has no such memory or another user has the folder, ResourceExhausted where
 // there is no room.
-absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t bytes);
+absl::Status MakeInMemoryFolder(const std::string& run_directory, int64_t free_bytes);
 
-// The bytes of all that the folder holds; 0 where it is not there.
-int64_t InMemoryBytes(const std::string& run_directory);
+// The newest copy, and the one that is about to replace it.
+inline constexpr int64_t kMostInMemoryCopies = 2;
+// The same for copies of `copy_bytes` each: there must be room for the next one beside all that the
+// folder holds, and then for the one behind it. Removes what a kill has left: drafts, and all
+// copies but the newest.
+absl::Status MakeRoomForCopies(const std::string& run_directory, int64_t copy_bytes);
 
 // Removes the folder, if it is there.
 void RemoveInMemoryFolder(const std::string& run_directory);

@@ -1,6 +1,7 @@
 #include "core/checkpoint/in_memory.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>  // symlink
 
 #include <cstdint>
@@ -16,6 +17,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 class InMemoryTest : public ::testing::Test {
  protected:
@@ -53,18 +55,43 @@ TEST_F(InMemoryTest, ALackOfRoomIsSeenBeforeAnythingIsWritten) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("there is room for"));
 }
 
+// As large as these bytes, of holes, which take no memory.
+void MakeCopy(const std::string& path, int64_t bytes) {
+  ASSERT_EQ(WriteFileAtomically(path, ""), absl::OkStatus());
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(bytes));
+}
+
 // Or a run that goes on would need room for the copy that it goes on from once more.
-TEST_F(InMemoryTest, WhatTheFolderHoldsIsPartOfItsRoom) {
+TEST_F(InMemoryTest, WhatTheFolderHoldsIsOneOfTwoCopies) {
   ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
-  EXPECT_GT(InMemoryBytes(run_), 0);  // the path of the run
-  constexpr int64_t kMuch = int64_t{1} << 50;
-  EXPECT_TRUE(absl::IsResourceExhausted(MakeInMemoryFolder(run_, kMuch)));
-  const std::string copy = CheckpointPath(InMemoryFolder(run_), 17, CheckpointFiles::kWhole);
-  ASSERT_EQ(WriteFileAtomically(copy, ""), absl::OkStatus());
-  std::filesystem::resize_file(copy, kMuch);  // of holes, which take no memory
-  EXPECT_EQ(MakeInMemoryFolder(run_, kMuch), absl::OkStatus());
-  EXPECT_GE(InMemoryBytes(run_), kMuch);
-  EXPECT_TRUE(absl::IsResourceExhausted(MakeInMemoryFolder(run_, 2 * kMuch)));
+  const std::string folder = InMemoryFolder(run_);
+  struct statvfs room;
+  ASSERT_EQ(statvfs(folder.c_str(), &room), 0);
+  const auto most = static_cast<int64_t>(room.f_bavail * room.f_frsize) / 4 * 3;
+  EXPECT_TRUE(absl::IsResourceExhausted(MakeRoomForCopies(run_, most)));
+  MakeCopy(CheckpointPath(folder, 17, CheckpointFiles::kWhole), most);
+  EXPECT_EQ(MakeRoomForCopies(run_, most), absl::OkStatus());
+}
+
+// What the folder holds stays until the next copy is whole, however small that is.
+TEST_F(InMemoryTest, TheNextCopyHasRoomBesideWhatTheFolderHolds) {
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  constexpr int64_t kMuch = int64_t{1} << 43;  // more than a machine's memory
+  MakeCopy(CheckpointPath(InMemoryFolder(run_), 17, CheckpointFiles::kWhole), kMuch);
+  EXPECT_TRUE(absl::IsResourceExhausted(MakeRoomForCopies(run_, kMuch / 4)));
+  EXPECT_EQ(MakeRoomForCopies(run_, 1), absl::OkStatus());
+}
+
+TEST_F(InMemoryTest, WhatAKillHasLeftTakesNoRoom) {
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  const std::string folder = InMemoryFolder(run_);
+  const std::string newest = CheckpointPath(folder, 18, CheckpointFiles::kWhole);
+  MakeCopy(CheckpointPath(folder, 17, CheckpointFiles::kWhole), 100);
+  MakeCopy(newest, 100);
+  MakeCopy(DraftPath(CheckpointPath(folder, 19, CheckpointFiles::kWhole)), 100);
+  ASSERT_EQ(MakeRoomForCopies(run_, 100), absl::OkStatus());
+  EXPECT_THAT(ListFolder(folder).value(), SizeIs(2));  // the other is the path of the run
+  EXPECT_TRUE(PathExists(newest));
 }
 
 // The folder of `run_`, as it is found without its path.

@@ -69,15 +69,25 @@ absl::StatusOr<std::vector<WrittenShard>> AllShards(const std::string& own_path,
   return shards;
 }
 
-// Whether a file is the shard of that entry, to each byte.
-bool IsSound(const std::string& path, const ManifestEntry& entry) {
-  const absl::StatusOr<SafetensorsReader> shard = SafetensorsReader::Open(path);
-  if (!shard.ok() || !shard->has_checksums() || EntryOf(*shard) != entry) return false;
+// Whether a file is the shard of that entry, to each byte. NotFound: it is not there.
+absl::Status CheckIsSound(const std::string& path, const ManifestEntry& entry) {
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader shard, SafetensorsReader::Open(path));
+  if (!shard.has_checksums() || EntryOf(shard) != entry) {
+    return absl::DataLossError(absl::StrCat(path, ": is not the file that its manifest lists"));
+  }
   std::vector<std::byte> bytes;
-  return std::all_of(shard->tensors().begin(), shard->tensors().end(), [&](const auto& tensor) {
+  for (const SafetensorsTensor& tensor : shard.tensors()) {
     bytes.resize(static_cast<size_t>(tensor.bytes));
-    return shard->Read(tensor, bytes).ok();
-  });
+    LS_RETURN_IF_ERROR(shard.Read(tensor, bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Tells the user what a machine has in vain; a part that another machine keeps is no damage.
+void TellIfDamaged(const absl::Status& part, int rank) {
+  if (part.ok() || absl::IsNotFound(part)) return;
+  std::fprintf(stderr, "rank %d: a part of the copy in memory is not used: %s\n", rank,
+               std::string(part.message()).c_str());
 }
 
 // A copy as a machine has it: its manifest, and some of its shards.
@@ -92,12 +102,13 @@ struct HeldCopy {
 };
 
 // The copies that begin to be whole in a folder: those with a manifest of shards.
-std::vector<HeldCopy> HeldCopies(const std::string& folder) {
+std::vector<HeldCopy> HeldCopies(const std::string& folder, int rank) {
   std::vector<HeldCopy> held;
   const auto all = ListCheckpoints(folder);
   if (!all.ok()) return held;
   for (const FoundCheckpoint& found : *all) {
     const auto shards = ReadManifest(found.path);
+    TellIfDamaged(shards.status(), rank);
     if (!shards.ok()) continue;
     const auto count = static_cast<int64_t>(shards->size());
     std::string text;
@@ -168,7 +179,9 @@ absl::StatusOr<Candidate> NewestBefore(const CopyKey& limit, const std::vector<H
   }
   std::vector<int64_t> sound(count);
   for (size_t i = 0; has_any && i < count; ++i) {
-    sound[i] = IsSound(own->ShardOf(i), own->shards[i]) ? 1 : 0;
+    const absl::Status part = CheckIsSound(own->ShardOf(i), own->shards[i]);
+    TellIfDamaged(part, ranks.rank());
+    sound[i] = part.ok() ? 1 : 0;
   }
   std::vector<int64_t> all(count * static_cast<size_t>(ranks.size()));
   LS_RETURN_IF_ERROR(GatherNumbers(ranks, sound, absl::MakeSpan(all), kLabel));
@@ -302,7 +315,7 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
   std::vector<HeldCopy> held;
   if (is_first) {
     RemoveDrafts(folder);
-    held = HeldCopies(folder);
+    held = HeldCopies(folder, ranks.rank());
   }
   Candidate copy;
   CopyKey limit = {std::numeric_limits<int64_t>::max(), 0};
@@ -336,7 +349,7 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
       return own.found.path == path && KeyOf(own) == copy.key;
     });
     RemoveAllBut(folder, has_any ? path : "");
-    status = MakeInMemoryFolder(run_directory, InMemoryBytes(run_directory) + missing_here);
+    status = MakeInMemoryFolder(run_directory, missing_here);
     if (status.ok()) status = MakeDirectories(path);
   }
   // Without room on one of them there is no copy on any.

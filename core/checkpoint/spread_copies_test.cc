@@ -22,6 +22,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -161,8 +162,14 @@ TEST_F(SpreadCopiesTest, WhereTwoNeighboursAreLostThereIsNoCopy) {
 
 TEST_F(SpreadCopiesTest, ADamagedShardComesFromItsNeighbour) {
   ASSERT_EQ(Save(Machines({0, 1}), 2, {5}), absl::OkStatus());
-  Damage(ShardPath(CheckpointPath(Folder(1), 5, CheckpointFiles::kSharded), 1, 2));
+  const std::string shard =
+      ShardPath(CheckpointPath(Folder(1), 5, CheckpointFiles::kSharded), 1, 2);
+  Damage(shard);
+  testing::internal::CaptureStderr();
   ASSERT_EQ(Gather({0, 1}), absl::OkStatus());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("rank 1: a part of the copy in memory is not used: "),
+                    HasSubstr(shard), HasSubstr("of tensor 'w' do not have the checksum")));
   EXPECT_EQ(StepOn(0), 5);
   EXPECT_EQ(StepOn(1), 5);
 }

@@ -23,10 +23,11 @@ class BestWatch {
     std::string best_folder = {};  // of the best checkpoint; empty: there is none
     int64_t steps = 0;
   };
-  // Takes their validations, in the place of what this object has taken before. A loss of a step
-  // that this run does not validate after, as the last one of a shorter run, is not counted as
-  // waiting. The best loss is that of the checkpoint which is kept: where one behind a later step
-  // had replaced it, the next finite loss is the best.
+  // Takes their validations, in the place of what this object has taken before. A run of 250 steps
+  // that validates each 100 does so after its last step, too; where it goes on with more steps,
+  // that loss does not count as waiting. The best loss is that of the checkpoint which is kept.
+  // Where there is none, as it was of a step that is trained again, the next finite loss is the
+  // best.
   absl::Status Read(const Earlier& earlier);
   // Read, called by all ranks of a run that goes on. Rank 0 reads, and all return its error.
   absl::Status Resume(const Earlier& earlier, Communicator& ranks);

@@ -20,9 +20,6 @@
 namespace lockstep {
 namespace {
 
-// The copy and the one that replaces it.
-constexpr int64_t kMostCopies = 2;
-
 // Whether a tensor, which may be on a device, has the bits of one in host memory.
 bool SameBits(const Tensor& tensor, const Tensor& host, Kernels& kernels) {
   std::vector<std::byte> copy;
@@ -62,11 +59,12 @@ absl::Status InMemorySaver::MakeFolder(RankInLeg& here, int64_t own_bytes) {
         AllReduceNumbers(ranks, absl::MakeSpan(&bytes, 1), ReduceOp::kSum, "state in memory"));
   }
   const bool is_first = machines_.IsFirst(ranks.rank());
-  LS_RETURN_IF_ERROR(AgreeOnFirst(
-      is_first ? MakeInMemoryFolder(run_.out, kMostCopies * bytes) : absl::OkStatus(), ranks));
+  LS_RETURN_IF_ERROR(
+      AgreeOnFirst(is_first ? MakeRoomForCopies(run_.out, bytes) : absl::OkStatus(), ranks));
   if (reporter_ != nullptr) {
     reporter_->Note(absl::StrCat("checkpoint.in_memory_every: copies of the state take up to ",
-                                 FormatBytes(kMostCopies * bytes), " of this machine's memory"));
+                                 FormatBytes(kMostInMemoryCopies * bytes),
+                                 " of this machine's memory"));
   }
   return absl::OkStatus();
 }
