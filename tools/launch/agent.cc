@@ -209,8 +209,8 @@ class Agent {
       // A launcher may fail, or be ended, when its ranks have done all that there was to do.
       LS_ASSIGN_OR_RETURN(const bool is_complete, IsComplete(options_));
       if (is_complete) return Finish(0);
-      if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
+      if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
       LS_RETURN_IF_ERROR(CheckIsThere(end.Describe()));
       LS_ASSIGN_OR_RETURN(const std::optional<int64_t> newest, NewestStep(options_.out));
@@ -364,7 +364,7 @@ class Agent {
     int64_t looked_at = StepsOnDisk(options_.out);
     std::optional<Discovery> discovery;  // while the script runs
     const int64_t start_nanos = NowNanos();
-    bool has_begun = false;
+    bool has_begun = false, is_in_use = false;
     std::optional<int64_t> told_nanos;
     // Ranks themselves choose what they go on from: they pass over what is damaged.
     const auto correct_restart = [&] {
@@ -387,7 +387,7 @@ class Agent {
             "a rank has ended before its time, but the launcher has not: a host that does not "
             "answer");
       }
-      const bool is_in_use = HasChanged(kRunLockFile, start);
+      is_in_use = is_in_use || HasChanged(kRunLockFile, start);  // it may be removed under them
       has_begun_ = has_begun_ || is_in_use;
       has_begun = has_begun || told_nanos || is_in_use;
       if (!has_begun && SecondsSince(start_nanos) > options_.longest_start_seconds) {
@@ -410,7 +410,7 @@ class Agent {
       if (TakeSignal()) {
         // A launcher that has not started all ranks yet has nobody to pass SIGUSR1 on to. All ranks
         // hear signals by the time that rank 0 writes run.lock, and none has trained before.
-        if (!HasChanged(kRunLockFile, start)) {
+        if (!is_in_use && !HasChanged(kRunLockFile, start)) {
           std::fprintf(stderr, "SIG%s: ending the ranks, which have not begun\n",
                        sigabbrev_np(stop_signal_));
           return GroupEnd{.signal = SIGKILL};  // `group` goes, and all of it

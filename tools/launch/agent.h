@@ -35,20 +35,25 @@ struct AgentOptions {
 };
 
 // Runs until the run is complete, is stopped, or cannot go on. Returns the exit code for the
-// launcher: 0; 75 (kStoppedExitCode) after SIGINT, SIGTERM, SIGHUP or SIGUSR1, the first of which
-// has the ranks write a checkpoint, and 128 + signal after a second one, or one that came before
-// ranks had begun with the run directory, which ends them at once; and that of ranks which ended
-// with an error that no restart mends, and that they have told. An error of its own: Unavailable
-// after max_restarts (without a message where that is 0 and a rank has told why it ended: 69,
-// kRankLostExitCode), or where fewer than min_ranks were at hand for ten minutes;
-// FailedPrecondition where somebody has removed the run directory meanwhile; and that of the
-// discovery script where it fails before it has ever worked. Later the script is asked again, for
-// up to ten minutes. A launcher that has not ended ten seconds after a rank has ended with an error
-// is ended: it waits for a host that it cannot reach. Where the ranks are fewer than most_ranks, it
-// asks for slots whenever they have saved a checkpoint, and where a larger formation has a place,
-// has them stop after their step with a checkpoint, and starts that formation. Tells the standard
-// error stream of each restart, and at the end prints the table of all. For the only thread of a
-// process without children.
+// launcher:
+//   - 0: the run is complete;
+//   - kStoppedExitCode, 75: SIGINT, SIGTERM, SIGHUP or SIGUSR1 has had the ranks write a
+//   checkpoint;
+//   - 128 + signal: a second signal, or one that came before ranks had begun with the run
+//     directory, has ended them at once;
+//   - that of ranks which ended with an error that no restart mends, and that they have told;
+//   - kRankLostExitCode, 69: with max_restarts = 0, a rank has told why it ended.
+// An error of its own:
+//   - Unavailable after max_restarts, or where fewer than min_ranks were at hand for ten minutes;
+//   - FailedPrecondition where somebody has removed the run directory meanwhile;
+//   - that of the discovery script where it fails before it has ever worked. Later the script is
+//     asked again, for up to ten minutes.
+// A launcher that has not ended ten seconds after a rank has ended with an error is ended: it waits
+// for a host that it cannot reach. Where the ranks are fewer than most_ranks, RunAgent asks for
+// slots whenever they have saved a checkpoint, and where a larger formation has a place, has them
+// stop after their step with a checkpoint, and starts that formation. Tells the standard error
+// stream of each restart, and at the end prints the table of all. For the only thread of a process
+// without children.
 absl::StatusOr<int> RunAgent(const AgentOptions& options);
 
 }  // namespace lockstep

@@ -63,6 +63,18 @@ TEST_F(LaunchTest, ARankThatIsLostAfterTheDirectoryIsNotStartedAgain) {
   EXPECT_FALSE(PathExists(out()));
 }
 
+// Ranks that have begun say themselves why they cannot save their steps.
+TEST_F(LaunchTest, ASignalAfterTheDirectoryHasTheRanksSayThatItIsGone) {
+  Subprocess launcher =
+      Start({"--ranks", "2"}, {"--set", "checkpoint.every=0", "--set", "train.steps=1500"});
+  AwaitSteps(60);
+  fs::rename(out(), path("away"));
+  launcher.Signal(SIGTERM);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("was removed while the run wrote to it"));
+}
+
 // Ranks that began with the first step would set the run aside.
 TEST_F(LaunchTest, CheckpointsThatCannotBeListedAreNotPassedOver) {
   {
