@@ -69,7 +69,8 @@ absl::Status WriteStep(const Dataset& dataset, const Sampler& sampler, int64_t s
   }
   LS_ASSIGN_OR_RETURN(
       SafetensorsWriter writer,
-      SafetensorsWriter::Open(StepPath(output, step), tensors, {{kMetadata, metadata}}));
+      SafetensorsWriter::Open(StepPath(output, step), tensors, {{kMetadata, metadata}},
+                              WithChecksums::kInMetadata));  // which other programs pass over
   for (size_t i = 0; i < batches.size(); ++i) {
     const auto append = [&writer, i](const char* name, const Tensor& tensor) {
       const auto* bytes = static_cast<const std::byte*>(tensor.raw());
