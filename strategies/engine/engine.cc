@@ -118,11 +118,10 @@ class Engine : public Strategy {
     data_parallel_->FinishGradients();
     tied_.AddGradients();
     const double loss = ShareLoss(local_model(), batch_, stages_, plan_.last_rank());
-    StepResult result = updater_.Step(step, trained_);
+    StepResult result = updater_.Step(step, loss, trained_);
     tied_.SendUpdates();
     data_parallel_->ShareUpdates();
     if (!result.skipped) statistics_.Update();
-    result.loss = loss;
     result.expert_load = ShareExpertLoads(local_model(), stages_);
     return result;
   }

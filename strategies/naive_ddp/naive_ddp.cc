@@ -44,9 +44,8 @@ class NaiveDdp : public Strategy {
     replica_.ShareStatistics();
     const double loss = replica_.MeanLoss(&ranks_);
 
-    StepResult result = updater_.Step(step, trained_);
+    StepResult result = updater_.Step(step, loss, trained_);
     if (!result.skipped) replica_.UpdateStatistics();
-    result.loss = loss;
     return result;
   }
 

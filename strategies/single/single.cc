@@ -37,9 +37,8 @@ class Single : public Strategy {
     batches.FetchAhead();
     replica_.AddTiedGradients();
     const double loss = replica_.MeanLoss();
-    StepResult result = updater_.Step(step, trained_);
+    StepResult result = updater_.Step(step, loss, trained_);
     if (!result.skipped) replica_.UpdateStatistics();
-    result.loss = loss;
     result.expert_load = ExpertLoads(replica_);
     return result;
   }

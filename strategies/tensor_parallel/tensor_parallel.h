@@ -39,7 +39,7 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
 //   auto trained = tensor.Prepare(local_model.Trained());
 //   Updater updater(rank, settings, trained, {&tensor.ranks(), ...});
 //   ... forward, backward, sums over the shards of the batch ...
-//   updater.Step(step, trained);
+//   updater.Step(step, loss, trained);
 class TensorParallel {
  public:
   explicit TensorParallel(const StrategyInputs& inputs);

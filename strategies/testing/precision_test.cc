@@ -300,11 +300,38 @@ TEST(PrecisionTest, ScaleAndCounterGoOnAfterAResume) {
 
 TEST(PrecisionTest, AScaleThatFallsBelowOneEndsTheRun) {
   // fp16 cannot hold this input's gradients at any scale.
-  const absl::Status status = FailStrategy(
-      DdpStrategy(), MakeModel, SmallGptConfig(),
-      {"mesh.dp=2", "precision.compute=fp16", "schedule.learning_rate=1e30", "train.steps=40"});
+  const absl::Status status =
+      FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
+                   {"mesh.dp=2", "precision.compute=fp16", "schedule.learning_rate=1e30",
+                    "train.steps=40", "train.on_nan=continue"});
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("below 1"), HasSubstr("learning_rate"), HasSubstr("bf16")));
+}
+
+// Weights that are too large for fp16 make the second loss infinite or NaN at any scale. The step
+// is skipped, which leaves parameters, scale and statistics for the search of the first tensor.
+TEST(PrecisionTest, ALossThatIsNotFiniteStopsARunWhoseLossIsScaled) {
+  for (const Assignments& scaling :
+       {Assignments{"precision.loss_scaling=static", "precision.initial_scale=256"},
+        Assignments{"precision.loss_scaling=dynamic", "precision.initial_scale=256"},
+        Assignments{"precision.loss_scaling=dynamic", "precision.initial_scale=1"}}) {
+    const Assignments diverges =
+        With({"precision.compute=fp16", "schedule.learning_rate=1e30", "train.steps=4"}, scaling);
+    const auto expect_stop = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
+      const absl::Status status =
+          FailStrategy(strategy, MakeModel, SmallGptConfig(), With(diverges, mesh));
+      EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
+      EXPECT_THAT(
+          std::string(status.message()),
+          AllOf(HasSubstr("step 2: the loss is "), HasSubstr("bf16"),
+                HasSubstr("--set probe.first_step=1 "),
+                HasSubstr("The first tensor that is not finite is the output of embedding")))
+          << strategy.name;
+    };
+    expect_stop(SingleStrategy(), {"mesh.dp=1"});
+    expect_stop(DdpStrategy(), {"mesh.dp=2"});
+    expect_stop(FsdpStrategy(), {"mesh.dp=2"});
+  }
 }
 
 TEST(PrecisionTest, WrongSettingsAreRefused) {

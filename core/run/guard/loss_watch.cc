@@ -67,13 +67,16 @@ absl::Status LossWatch::Resume(const std::string& metrics, int64_t steps, Commun
 }
 
 absl::Status LossWatch::Take(int64_t step, const StepResult& result) {
-  if (result.skipped) return absl::OkStatus();
+  if (result.skipped && std::isfinite(result.loss)) return absl::OkStatus();
   if (!IsFinite(result)) {
     if (settings_.on_nan == OnNan::kContinue) return absl::OkStatus();
     return absl::OutOfRangeError(absl::StrCat(
         "step ", step + 1, ": ", WhatIsNot(result), " ", Circumstances(result),
         "Lower schedule.learning_rate, or clip with train.clip_norm, and --resume from the newest "
         "checkpoint; train.on_nan=continue goes on. ",
+        settings_.precision.compute == DType::kF16
+            ? "Where fp16 is too narrow for the model, use precision.compute=bf16. "
+            : "",
         HowToRepeat(step)));
   }
   const double before = mean();

@@ -28,7 +28,9 @@ class LossWatch {
   absl::Status Resume(const std::string& metrics, int64_t steps, Communicator& ranks);
 
   // Takes the result of step `step`, counted from 0, the same on all ranks. OutOfRange says why the
-  // run should stop, and how a user can repeat the step. A step that was skipped is passed over.
+  // run should stop, and how a user can repeat the step. A step that was skipped because gradients
+  // overflowed is passed over if its loss is finite; another loss is judged, as no lower loss scale
+  // mends it.
   absl::Status Take(int64_t step, const StepResult& result);
 
   // Whether loss and gradients are finite.

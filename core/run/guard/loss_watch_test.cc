@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/comm/launch.h"
 #include "gmock/gmock.h"
@@ -65,9 +66,16 @@ TEST(LossWatchTest, ALossThatIsNotFiniteStopsUnlessItMayGoOn) {
               HasSubstr("step 3: the loss is nan"));
   EXPECT_THAT(std::string(watch.Take(2, {.loss = 1, .gradient_norm = kNan}).message()),
               HasSubstr("step 3: the loss is finite, and the norm of the gradients is not"));
-  EXPECT_TRUE(watch.Take(2, {.loss = kNan, .skipped = true}).ok());
+  EXPECT_TRUE(watch.Take(2, {.loss = 1, .gradient_norm = kNan, .skipped = true}).ok());
+  for (const double loss : {kNan, std::numeric_limits<double>::infinity()}) {
+    const StepResult result = {.loss = loss, .gradient_norm = kNan, .skipped = true};
+    EXPECT_THAT(std::string(watch.Take(2, result).message()),
+                AllOf(HasSubstr(absl::StrCat("step 3: the loss is ", loss)),
+                      HasSubstr(" --set probe.first_step=2 --set probe.steps=1")));
+  }
   settings.on_nan = OnNan::kContinue;
   EXPECT_FALSE(IsStopped(watch, kNan));
+  EXPECT_TRUE(watch.Take(2, {.loss = kNan, .skipped = true}).ok());
 }
 
 // As if there had been no pause: without what was skipped, or not finite, or is behind the step.

@@ -90,23 +90,27 @@ Updater::Updater(Rank& rank, const Settings& settings, const std::vector<Trained
   KeepLossScale();
 }
 
-StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained) {
+StepResult Updater::Step(int64_t step, double loss, const std::vector<TrainedTensor>& trained) {
   StepTimer::Scope scope(rank_.timer, Phase::kOptimizer);
   if (RunProbe* probe = RunProbeOf(rank_)) probe->Gradients(trained);
   StepResult result;
+  result.loss = loss;
   result.loss_scale = loss_scale_.scale();
   result.gradient_norm = GradientNorm(rank_.kernels, trained, norm_) / result.loss_scale;
   result.learning_rate = settings_.schedule.RateAt(step);
   const bool is_finite = std::isfinite(result.gradient_norm);
   result.skipped = loss_scale_.enabled() && AgreeOnOverflow(!is_finite);
-  // A run that stops here stops with the parameters from which the step can be repeated.
-  const bool stops = !is_finite && settings_.on_nan == OnNan::kStop;
+  // A run that stops here stops with the parameters and the scale from which the step can be
+  // repeated. Gradients that overflowed under a finite loss stop no run whose losses are scaled.
+  const bool may_stop = settings_.on_nan == OnNan::kStop;
+  const bool stops_by_loss = may_stop && !std::isfinite(loss);
+  const bool stops = stops_by_loss || (may_stop && !is_finite);
   if (!result.skipped && !stops) {
     const double clip = ClipFactor(result.gradient_norm, settings_.clip_norm);
     optimizer_.Step(step - loss_scale_.skipped(), result.learning_rate,
                     static_cast<float>(clip / result.loss_scale), trained);
   }
-  if (loss_scale_.enabled()) {
+  if (loss_scale_.enabled() && !stops_by_loss) {
     ThrowIfError(loss_scale_.Update(result.skipped));
     KeepLossScale();
   }

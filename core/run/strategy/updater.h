@@ -16,7 +16,8 @@ namespace lockstep {
 // update of what this rank trains. A step whose gradients are infinite or NaN on any rank of the
 // world is skipped on all, if losses are scaled: no parameter, no moment and no count of steps
 // changes. Otherwise train.on_nan says: the run stops behind the step, with nothing updated, or
-// the update is done.
+// the update is done. Where it stops because the loss itself is infinite or NaN, which no lower
+// scale mends, the loss scale stays as well: the step can be repeated with the same bits.
 class Updater {
  public:
   // `trained` keeps its order for the updater's life; its gradients may be swapped between steps.
@@ -27,9 +28,9 @@ class Updater {
   // What the loss is to be multiplied by in the next step.
   double loss_scale() const { return loss_scale_.scale(); }
 
-  // Returns the result of the step but the loss. Throws StatusException when the loss scale has
-  // fallen below 1.
-  StepResult Step(int64_t step, const std::vector<TrainedTensor>& trained);
+  // Returns the result of a step whose loss, without the loss scale, is `loss`, the same on all
+  // ranks. Throws StatusException when the loss scale has fallen below 1.
+  StepResult Step(int64_t step, double loss, const std::vector<TrainedTensor>& trained);
 
   // The optimizer's state and the loss scale's. `parameters` describe the trained tensors, in their
   // order.

@@ -50,9 +50,9 @@ class RankUnderTest {
   Updater& updater() { return updater_; }
 
   // A step whose gradients, scaled, are all `gradient`.
-  StepResult Step(int64_t step, float gradient) {
+  StepResult Step(int64_t step, float gradient, double loss = 1) {
     kernels_.Fill(gradient_, gradient);
-    return updater_.Step(step, Trained());
+    return updater_.Step(step, loss, Trained());
   }
 
   Held Look() {
@@ -136,6 +136,26 @@ TEST(UpdaterTest, GradientsThatAreNotFiniteUpdateNothingInARunThatStops) {
       EXPECT_EQ(rank.Look() == before, on_nan == OnNan::kStop);
     });
   }
+}
+
+// Neither a scale that falls below 1 nor a gradient that is finite lets the step change anything.
+TEST(UpdaterTest, ALossThatIsNotFiniteLeavesTheScaleToARunThatStops) {
+  Settings settings = Fp16({.dp = 2});
+  settings.precision.loss_scale.initial = 1.5;
+  for (const float gradient : {kInfinity, 1.0f}) {
+    for (const double loss : {std::nan(""), static_cast<double>(kInfinity)}) {
+      ForRanks(settings, [&](RankUnderTest& rank, int) {
+        rank.Step(0, 1);
+        const Held before = rank.Look();
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(rank.Step(1, gradient, loss).loss_scale, 1.5);
+        EXPECT_EQ(rank.Look(), before);
+      });
+    }
+  }
+  settings.on_nan = OnNan::kContinue;
+  ForRanks(settings, [](RankUnderTest& rank, int) {
+    EXPECT_THROW(rank.Step(0, kInfinity, std::nan("")), StatusException);
+  });
 }
 
 // A run with a skipped step in the middle ends as one that never had it: no count of steps moved.
