@@ -19,6 +19,7 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
+#include "core/run/stop/exit_codes.h"
 #include "core/run/stop/stop_request.h"
 #include "core/run/trainer.h"
 #include "glog/logging.h"
@@ -36,6 +37,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using Where = RunPlace::Where;
 
@@ -48,18 +50,26 @@ class Reachable final : public WrappedStrategy {
   }
 };
 
+// Flips a bit in the middle of a shard of a checkpoint, or of its only file: of a tensor, which
+// only the ranks that hold it read.
+void Damage(const FoundCheckpoint& checkpoint, size_t shard) {
+  const std::string path = IsDirectory(checkpoint.path)
+                               ? ListShards(checkpoint.path).value().at(shard)
+                               : checkpoint.path;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(0, std::ios::end);
+  const std::streamoff middle = file.tellg() / 2;
+  file.seekg(middle);
+  const char byte = static_cast<char>(file.get());
+  file.seekp(middle);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
 // Flips a bit of the newest checkpoint in the memory of the machine.
 void DamageCopy(const std::string& out) {
   const auto copies = ListCheckpoints(InMemoryFolder(out)).value();
   ASSERT_FALSE(copies.empty());
-  const std::string path = IsDirectory(copies.back().path)
-                               ? ListShards(copies.back().path).value()[0]
-                               : copies.back().path;
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(-1, std::ios::end);
-  const char last = static_cast<char>(file.get());
-  file.seekp(-1, std::ios::end);
-  file.put(static_cast<char>(last ^ 1));
+  Damage(copies.back(), 0);
 }
 
 // Throws on the rank that comes to a place, once for each place.
@@ -271,6 +281,32 @@ TEST_F(ElasticTest, PassesADamagedCopyOver) {
   EXPECT_EQ(restart.steps, 2);
   EXPECT_EQ(restart.state, "disk");
   ExpectCurveOfSingle(*ended);
+}
+
+// Starting ranks again would find the same damage.
+TEST_F(ElasticTest, DamageThatSomebodyHasToMendStartsNoRankAgain) {
+  const Assignments mesh = {"mesh.dp=2", "checkpoint.write=step"};
+  Losses losses({{.rank = 0, .step = 3, .where = Where::kStepBegin},
+                 {.rank = 1, .step = 3, .where = Where::kStepBegin}});
+  ASSERT_FALSE(TrainOnce("fsdp", Line(mesh), losses).ok());
+  const auto checkpoints = ListCheckpoints(folder_ + "/out/checkpoints").value();
+  ASSERT_EQ(checkpoints.size(), 2u);
+  for (const FoundCheckpoint& checkpoint : checkpoints) Damage(checkpoint, 0);
+  for (const std::string on_damage : {"go_back", "stop"}) {
+    CommandLine again = Line(With(mesh, {"checkpoint.on_damage=" + on_damage}));
+    again.resume = true;
+    Losses none({});
+    const absl::Status ended = Train("fsdp", again, none).status();
+    EXPECT_EQ(ended.code(), absl::StatusCode::kFailedPrecondition) << ended;
+    EXPECT_EQ(ExitCodeOfFailure(ended), 1);
+    EXPECT_THAT(std::string(ended.message()),
+                AllOf(HasSubstr(on_damage == "stop" ? "checkpoint.on_damage is \"stop\""
+                                                    : "no checkpoint is sound"),
+                      HasSubstr("step-00000003"), Not(HasSubstr("step-00000002")),
+                      Not(HasSubstr("no mesh goes on"))));
+    EXPECT_THAT(ReadRestarts(folder_ + "/out").value(), IsEmpty());
+    EXPECT_FALSE(PathExists(folder_ + "/out/restarts.jsonl"));
+  }
 }
 
 // All that the run has is in memory, and the user's mistake does not take it away.

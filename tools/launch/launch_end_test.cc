@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -157,6 +158,27 @@ TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {
   EXPECT_THAT(after.err, Not(HasSubstr("going on")));
   EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
   EXPECT_FALSE(PathExists(GroupFolder::PathOf(out())));
+}
+
+// Ranks that were started again would find it again.
+TEST_F(LaunchTest, DamageOfAllCheckpointsIsNotRetried) {
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    AwaitSteps(30);
+    launcher.Signal(SIGTERM);
+    EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(out() + "/checkpoints")) {
+    if (entry.path().extension() != ".safetensors" || !entry.is_regular_file()) continue;
+    std::string bytes = ReadFile(entry.path().string()).value();
+    bytes.back() ^= 1;
+    ASSERT_EQ(WriteFileAtomically(entry.path().string(), bytes), absl::OkStatus());
+  }
+  const ProcessResult result = Start({"--ranks", "2"}).Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("no checkpoint is sound"));
+  EXPECT_THAT(ReadRestarts(out()).value(),
+              ElementsAre(Field(&Restart::cause, "the launcher was started again")));
 }
 
 TEST_F(LaunchTest, WithoutRestartsTheWordOfTheRanksIsTheOnlyOne) {

@@ -24,6 +24,11 @@
 namespace lockstep {
 namespace {
 
+// Damage by which no rank is lost: starting ranks again would find it again.
+absl::Status ForSomebodyToMend(const absl::Status& damage) {
+  return damage.ok() ? damage : absl::FailedPreconditionError(damage.message());
+}
+
 absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingRun& run,
                                         RankInLeg& here, const std::string& base,
                                         Kernels& kernels) {
@@ -33,9 +38,10 @@ absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingR
       IsInMemory(path)) {
     return info;
   }
-  return Annotate(info.status(),
-                  "the run stops here, as checkpoint.on_damage is \"stop\"; with \"go_back\" it "
-                  "goes on from the newest checkpoint that is sound");
+  return ForSomebodyToMend(
+      Annotate(info.status(),
+               "the run stops here, as checkpoint.on_damage is \"stop\"; with \"go_back\" it "
+               "goes on from the newest checkpoint that is sound"));
 }
 
 // Whether a checkpoint is passed over, given what this rank found in it: where it is damaged. One
@@ -133,8 +139,9 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
     return resumed;
   }
   LS_RETURN_IF_ERROR(AgreeOnFirst(
-      Annotate(first_damage,
-               "no checkpoint is sound; without --resume the run starts again; the newest"),
+      ForSomebodyToMend(
+          Annotate(first_damage,
+                   "no checkpoint is sound; without --resume the run starts again; the newest")),
       ranks));
   return absl::NotFoundError(
       absl::StrCat(run.checkpoints(),

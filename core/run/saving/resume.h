@@ -36,8 +36,8 @@ struct Resumed {
 // of each that is passed over: where it is damaged, and in memory also where the run directory
 // lacks rows of the steps behind it, as one does that was put back. Changes no file. The same error
 // on all ranks: NotFound without checkpoints, FailedPrecondition where the run cannot go on behind
-// the one found, DataLoss or InvalidArgument where none is sound, or the newest is not and
-// checkpoint.on_damage is "stop".
+// the one found, or where none is sound, or the newest is not and checkpoint.on_damage is "stop":
+// no rank is lost by damage that somebody has to mend first.
 absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
                                Kernels& kernels);
 
