@@ -108,7 +108,7 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
   Communicator& ranks = here.ranks();
   const absl::StatusOr<std::vector<FoundCheckpoint>> found = RunCheckpointsByStep(run.out);
   LS_RETURN_IF_ERROR(AgreeOnFirst(found.ok() ? absl::OkStatus() : found.status(), ranks));
-  absl::Status first_damage;
+  absl::Status newest_damage;  // of the newest checkpoint, on the rank that speaks of it
   Resumed resumed;
   for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
     const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path, run, here, base, kernels);
@@ -125,7 +125,7 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
                      IsInMemory(newest->path) ? "copy in memory" : "damaged checkpoint",
                      std::string(here_found.message()).c_str());
       }
-      if (first_damage.ok()) first_damage = here_found;
+      if (newest == found->rbegin() && finder == ranks.rank()) newest_damage = here_found;
       (IsInMemory(newest->path) ? resumed.passed_copies : resumed.damaged).push_back(newest->path);
       continue;
     }
@@ -140,7 +140,7 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
   }
   LS_RETURN_IF_ERROR(AgreeOnFirst(
       ForSomebodyToMend(
-          Annotate(first_damage,
+          Annotate(newest_damage,
                    "no checkpoint is sound; without --resume the run starts again; the newest")),
       ranks));
   return absl::NotFoundError(
