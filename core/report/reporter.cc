@@ -57,6 +57,8 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   const absl::StatusOr<Config> before = Config::FromFile(config_path);
   // Syncs the directory too, and with it what was kept: before any row is cut.
   LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, config));
+  RowChecksums checksums(run.out, RowsOf(run), first_step);
+  LS_RETURN_IF_ERROR(checksums.Cut());  // before the rows that they are of
   LS_ASSIGN_OR_RETURN(RowFile losses, open("losses.csv", kLossesCsv));
   LS_ASSIGN_OR_RETURN(RowFile steps, open("steps.csv", kStepsCsv));
   LS_ASSIGN_OR_RETURN(RowFile metrics, open("metrics.jsonl", kMetricsJsonl));
@@ -71,7 +73,8 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
   RemoveTree(run.out + "/summary.json");
   RemoveError(run.out);
-  auto reporter = std::unique_ptr<Reporter>(new Reporter(run, first_step, std::move(files)));
+  auto reporter =
+      std::unique_ptr<Reporter>(new Reporter(run, std::move(files), std::move(checksums)));
   if (run.speaks) {
     reporter->progress_.Print(
         Banner(run, first_step, from, before.ok() ? run.config.Differences(*before) : Changes()));
@@ -79,10 +82,10 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   return reporter;
 }
 
-Reporter::Reporter(const RunDescription& run, int64_t first_step, Files files)
+Reporter::Reporter(const RunDescription& run, Files files, RowChecksums checksums)
     : run_(run),
       files_(std::move(files)),
-      checksums_(run_.out, RowsOf(run_), first_step),
+      checksums_(std::move(checksums)),
       progress_(ProgressLine::ForStderr(run_.settings.steps, run_.unit(),
                                         run_.speaks ? ProgressLine::kLineNanos : 0)) {}
 

@@ -63,7 +63,7 @@ class Reporter {
     std::optional<EventFile> events = std::nullopt;
   };
 
-  Reporter(const RunDescription& run, int64_t first_step, Files files);
+  Reporter(const RunDescription& run, Files files, RowChecksums checksums);
 
   // Hands scalars to TensorBoard, if the run wants that.
   absl::Status Show(int64_t step, const EventFile::Scalars& scalars);

@@ -164,11 +164,20 @@ absl::Status RowChecksums::Check(const std::string& out, const std::vector<Named
   return absl::OkStatus();
 }
 
+absl::StatusOr<RowFile> RowChecksums::Open() const {
+  return RowFile::Open(absl::StrCat(out_, "/", kRowChecksumsFile), kFormat, first_step_);
+}
+
+absl::Status RowChecksums::Cut() const {
+  if (!PathExists(absl::StrCat(out_, "/", kRowChecksumsFile))) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(RowFile file, Open());
+  return file.Sync();
+}
+
 absl::Status RowChecksums::Add(int64_t steps) {
   if (steps <= added_steps_) return absl::OkStatus();
   if (!file_) {
-    LS_ASSIGN_OR_RETURN(
-        file_, RowFile::Open(absl::StrCat(out_, "/", kRowChecksumsFile), kFormat, first_step_));
+    LS_ASSIGN_OR_RETURN(file_, Open());
   }
   Json row = {{"step", steps - 1}};
   for (const NamedRows& file : files_) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/report/row_file.h"
 
 namespace lockstep {
@@ -36,6 +37,13 @@ class RowChecksums {
   RowChecksums(std::string out, std::vector<NamedRows> files, int64_t first_step)
       : out_(std::move(out)), files_(std::move(files)), first_step_(first_step) {}
 
+  // Removes the rows of an earlier attempt for checkpoints with more than `first_step` steps behind
+  // them, on the disk when it returns; a file that is not there is not made. To be called before
+  // the rows of those steps are cut from the other files, whose next rows have other checksums: a
+  // program that is killed in between leaves rows without checksums, which pass. The errors of
+  // RowFile::Open.
+  absl::Status Cut() const;
+
   // Adds the checksums for a checkpoint with `steps` behind it, whose rows are all written; rows of
   // later steps may be, too. Nothing where a later checkpoint, or the same, has been added. Reads
   // what was written since the checkpoint before. On the disk when it returns.
@@ -47,6 +55,8 @@ class RowChecksums {
     int64_t bytes = 0;
     uint64_t checksum = 0;
   };
+
+  absl::StatusOr<RowFile> Open() const;
 
   std::string out_;
   std::vector<NamedRows> files_;

@@ -127,6 +127,28 @@ TEST_F(RowChecksumsTest, ALaterAttemptHasItsOwnChecksums) {
   EXPECT_EQ(Error(4), "");
 }
 
+// It goes on from before the checkpoint of four steps, and is lost before it has saved that anew.
+TEST_F(RowChecksumsTest, ALaterAttemptIsNotHeldToTheRowsThatItCuts) {
+  WriteRows(4);
+  RowChecksums first(out_, files_, /*first_step=*/0);
+  ASSERT_TRUE(first.Add(2).ok());
+  ASSERT_TRUE(first.Add(4).ok());
+  RowChecksums second(out_, files_, /*first_step=*/2);
+  ASSERT_TRUE(second.Cut().ok());
+  EXPECT_EQ(Error(2), "");
+  // Killed before it has cut the other files: the rows that are to be trained again pass.
+  EXPECT_EQ(Error(4), "");
+  Write("losses.csv", "step,loss\n0,1.25\n1,1.25\n2,1.5\n3,1.5\n");
+  EXPECT_EQ(Error(4), "");
+  Write("losses.csv", "step,loss\n0,1.25\n1,1.24\n2,1.5\n3,1.5\n");
+  EXPECT_THAT(Error(4), HasSubstr("losses.csv: the rows of the steps 0 to 1 are not those"));
+}
+
+TEST_F(RowChecksumsTest, ARunWithoutACheckpointHasNoFile) {
+  EXPECT_TRUE(RowChecksums(out_, files_, /*first_step=*/0).Cut().ok());
+  EXPECT_FALSE(PathExists(Path(kRowChecksumsFile)));
+}
+
 TEST_F(RowChecksumsTest, WhatIsNotThereIsNotCompared) {
   WriteRows(4);
   EXPECT_EQ(Error(4), "");  // of a run before there were checksums

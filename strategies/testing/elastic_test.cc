@@ -283,6 +283,29 @@ TEST_F(ElasticTest, PassesADamagedCopyOver) {
   ExpectCurveOfSingle(*ended);
 }
 
+// Rows that are trained again, and the copy behind them, have nothing to do with the checksums that
+// were kept for the damaged checkpoint.
+TEST_F(ElasticTest, ACopyIsSoundWhereTheCheckpointOfItsStepWasDamaged) {
+  const auto loses_all = [this](const CommandLine& line) {
+    Losses losses({{.rank = 0, .step = 4, .where = Where::kStepBegin},
+                   {.rank = 1, .step = 4, .where = Where::kStepBegin}});
+    EXPECT_THAT(std::string(TrainOnce("ddp", line, losses).status().message()),
+                HasSubstr("is lost"));
+  };
+  const Assignments steps = {"mesh.dp=2", "train.steps=6"};
+  loses_all(Line(With(steps, {"checkpoint.every=2", "checkpoint.write=step"})));
+  const auto checkpoints = ListCheckpoints(folder_ + "/out/checkpoints").value();
+  ASSERT_EQ(checkpoints.size(), 2u);
+  Damage(checkpoints[1], 0);
+  CommandLine again = Line(With(steps, {"checkpoint.every=0", "checkpoint.in_memory_every=1"}));
+  again.resume = true;
+  loses_all(again);
+  Losses none({});
+  const auto ended = TrainOnce("ddp", again, none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ((*ended)[0].steps, 2);  // from the copy
+}
+
 // Starting ranks again would find the same damage.
 TEST_F(ElasticTest, DamageThatSomebodyHasToMendStartsNoRankAgain) {
   const Assignments mesh = {"mesh.dp=2", "checkpoint.write=step"};
