@@ -154,19 +154,19 @@ absl::Status TokenFile::ReadHeader() {
 
 absl::Status TokenFile::CheckTokens() {
   const std::span<const std::byte> bytes = file_.bytes().subspan(sizeof(Header));
-  const uint32_t largest = token_bytes_ == 2 ? Largest<uint16_t>(bytes) : Largest<uint32_t>(bytes);
-  if (largest >= static_cast<uint64_t>(vocabulary_)) {
-    // Copy, which takes parts that fit into memory, finds the token and names it.
-    constexpr int64_t kTogether = 1 << 16;
-    std::vector<int32_t> part;
-    for (int64_t begin = 0; begin < tokens_; begin += kTogether) {
-      part.resize(static_cast<size_t>(std::min(kTogether, tokens_ - begin)));
-      LS_RETURN_IF_ERROR(Copy(begin, absl::MakeSpan(part)));
-    }
-  }
+  // Before the vocabulary, as a damaged token may be outside of it.
   checksum_ = ChecksumOf(token_bytes_, 0, bytes);
   if (checksum_ != stored_checksum_.value_or(checksum_)) {
     return Damaged("its tokens are not those that were written, for their checksum differs");
+  }
+  const uint32_t largest = token_bytes_ == 2 ? Largest<uint16_t>(bytes) : Largest<uint32_t>(bytes);
+  if (largest < static_cast<uint64_t>(vocabulary_)) return absl::OkStatus();
+  // Copy, which takes parts that fit into memory, finds the token and names it.
+  constexpr int64_t kTogether = 1 << 16;
+  std::vector<int32_t> part;
+  for (int64_t begin = 0; begin < tokens_; begin += kTogether) {
+    part.resize(static_cast<size_t>(std::min(kTogether, tokens_ - begin)));
+    LS_RETURN_IF_ERROR(Copy(begin, absl::MakeSpan(part)));
   }
   return absl::OkStatus();
 }

@@ -36,8 +36,9 @@ inline constexpr char kTokenFileBeginning[] = "lstokens";
 class TokenFile {
  public:
   // InvalidArgument, with the file's name, for what is no such file: another beginning, version or
-  // size of tokens, counts that disagree with its length; for a token outside of the vocabulary;
-  // and DataLoss for a header or tokens that are not those that were written.
+  // size of tokens, counts that disagree with its length; and for a token outside of the
+  // vocabulary. DataLoss for a header or tokens that are not those that were written, also where
+  // the damage has put a token outside of the vocabulary.
   static absl::StatusOr<TokenFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
