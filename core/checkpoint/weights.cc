@@ -83,4 +83,13 @@ absl::Status LoadWeights(const std::string& named, const PublishedNames& names,
   return stored.Read(weights, kernels);
 }
 
+absl::StatusOr<std::optional<CheckpointInfo>> ReadInfoOfWeights(const std::string& named,
+                                                                const PublishedNames& names) {
+  LS_ASSIGN_OR_RETURN(const std::string path, FileOf(named));
+  LS_ASSIGN_OR_RETURN(const Kind kind, KindOf(path, names));
+  if (kind == Kind::kPublished) return std::nullopt;
+  LS_ASSIGN_OR_RETURN(CheckpointInfo info, ReadCheckpointInfo(path));
+  return info;
+}
+
 }  // namespace lockstep

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint_metadata.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/kernels/kernels.h"
 #include "core/nn/published.h"
@@ -23,5 +26,10 @@ absl::Status CheckWeights(const std::string& path, const PublishedNames& names,
 // The same, and fills them, reading only what they hold.
 absl::Status LoadWeights(const std::string& path, const PublishedNames& names,
                          const std::vector<StateTensor>& state, Kernels& kernels);
+
+// Returns what a checkpoint, or the newest one of a run's directory, says of itself; nullopt for
+// weights with the names of `names`, which say nothing of a run.
+absl::StatusOr<std::optional<CheckpointInfo>> ReadInfoOfWeights(const std::string& path,
+                                                                const PublishedNames& names);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include "core/config/data_config.h"
 #include "core/config/settings.h"
 #include "core/nn/lora.h"
+#include "core/run/directory/model_fingerprint.h"
 #include "core/run/strategy/model_weights.h"
 #include "core/run/strategy/parameter_hash.h"
 #include "models/models.h"
@@ -97,6 +98,20 @@ absl::StatusOr<std::string> FindCheckpoint(const RunSource& source) {
       "/checkpoints: holds no checkpoint; a run leaves one where checkpoint.keep is not 0"));
 }
 
+// Whether a checkpoint is of the model that a run's configuration describes. Shapes do not show all
+// of a model: the number of heads, for example, is in none.
+absl::Status CheckIsOfModel(const std::string& checkpoint, const PublishedNames& names,
+                            const std::string& config_path, const std::string& fingerprint) {
+  LS_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> info,
+                      ReadInfoOfWeights(checkpoint, names));
+  if (!info || info->model == fingerprint) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      checkpoint, ": was written by a model of another configuration (fingerprint ", info->model,
+      ") than \"", config_path, "\" describes (", fingerprint,
+      "). Put the tables [model] and [lora] of that file back as they were, or name the directory "
+      "of the run that wrote the checkpoint"));
+}
+
 std::string ConfigBeside(const std::string& path) {
   const std::filesystem::path named(path);
   const bool is_folder = IsDirectory(named);
@@ -160,7 +175,10 @@ RunSource FromUser(const RunSource& named) {
 }
 
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
-  LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile(source.run + "/config.toml"));
+  const std::string config_path = source.run + "/config.toml";
+  LS_ASSIGN_OR_RETURN(Config config, Config::FromFile(config_path));
+  ConfigRecord record;
+  config.RecordInto(&record);
   LoadedModel loaded;
   LS_ASSIGN_OR_RETURN(loaded.dataset, MakeDataset(config, source.data));
   LS_ASSIGN_OR_RETURN(loaded.model, MakeModel(config, *loaded.dataset));
@@ -177,6 +195,8 @@ absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
     return loaded;
   }
   LS_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(source));
+  LS_RETURN_IF_ERROR(CheckIsOfModel(checkpoint, loaded.model.published, config_path,
+                                    ModelFingerprint(config, record)));
   if (!settings.lora) {
     LS_RETURN_IF_ERROR(Fill(loaded.model, checkpoint, kernels));
     return loaded;

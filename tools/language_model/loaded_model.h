@@ -35,7 +35,8 @@ RunSource FromUser(const RunSource& named);
 
 // The model of a run, whatever its strategy and precision: in fp32, from the masters. The base of
 // a run of adapters is made as the run made it, from model.init or the seed, and must be the same.
-// An error says what is missing, or that the run has trained no language model.
+// FailedPrecondition where the run's config.toml describes another model than the one that wrote
+// the checkpoint. An error says what is missing, or that the run has trained no language model.
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels);
 
 // A model from weights with Hugging Face's names: a safetensors file, an index, or a folder that

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/file.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
@@ -15,6 +16,7 @@
 #include "models/transformer/gpt2_file.h"
 #include "nlohmann/json.hpp"
 #include "strategies/fsdp/fsdp.h"
+#include "strategies/lora/lora.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 
@@ -158,6 +160,45 @@ TEST_F(LoadedModelTest, ALlamaGoesThereAndBack) {
   EXPECT_THAT(std::string(LoadPublished(Path("llama"), kernels_).status().message()),
               AllOf(HasSubstr("llama/config.json\""), HasSubstr("\"rope_scaling.rope_type\" is "
                                                                 "\"dynamic\"")));
+}
+
+// Each of these changes leaves all shapes as they are.
+TEST_F(LoadedModelTest, RefusesAConfigurationOfAnotherModel) {
+  const auto change = [](const std::string& from, const std::string& to) {
+    const std::string path = RunFolder() + "/config.toml";
+    std::string text = *ReadFile(path);
+    ASSERT_EQ(absl::StrReplaceAll({{from, to}}, &text), 1) << text;
+    std::ofstream(path) << text;
+  };
+  const auto expect_refused = [&](const std::string& from, const std::string& to) {
+    change(from, to);
+    const absl::Status status = LoadRun({.run = RunFolder()}, kernels_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("/checkpoints/step-"),
+                      HasSubstr("was written by a model of another configuration (fingerprint "),
+                      HasSubstr("/config.toml\" describes ("),
+                      HasSubstr("[model] and [lora] of that file back")));
+    // The weights that the run started from are in no checkpoint.
+    EXPECT_TRUE(LoadRun({.run = RunFolder(), .checkpoint = kInitialWeights}, kernels_).ok());
+    change(to, from);
+  };
+  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {"train.steps=1"});
+  expect_refused("\nheads = 2\n", "\nheads = 4\n");
+  RunStrategy(FsdpStrategy(), MakeModel, SmallLlamaConfig(), {"mesh.dp=2", "train.steps=1"});
+  expect_refused("\nrope_theta = 10000.0\n", "\nrope_theta = 20000.0\n");
+  expect_refused("\nnorm_epsilon = 1e-05\n", "\nnorm_epsilon = 1e-06\n");
+  // How the run was trained may differ, and what it started from.
+  change("\nsteps = 1\n", "\nsteps = 9\n");
+  change("\ninit = \"\"\n", "\ninit = \"/elsewhere\"\n");
+  const auto loaded = LoadRun({.run = RunFolder()}, kernels_);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+
+  RunStrategy(LoraStrategy(), MakeModel, SmallGptConfig(),
+              {"train.steps=1", "lora.layers=[\"*.qkv\"]", "lora.rank=2", "lora.alpha=3"});
+  expect_refused("\nalpha = 3\n", "\nalpha = 4\n");
+  const auto adapted = LoadRun({.run = RunFolder()}, kernels_);
+  EXPECT_TRUE(adapted.ok()) << adapted.status();
 }
 
 TEST_F(LoadedModelTest, SaysWhatIsMissing) {
