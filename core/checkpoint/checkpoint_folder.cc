@@ -43,6 +43,13 @@ bool ParseName(const std::string& name, int64_t* step, size_t* kind) {
   return suffix != std::end(kSuffixes) && absl::SimpleAtoi(rest.substr(0, digits), step);
 }
 
+// Takes `suffix` off the end of a name. False where the name does not end so.
+bool TakeOff(const char* suffix, std::string* name) {
+  if (!name->ends_with(suffix)) return false;
+  name->resize(name->size() - std::string(suffix).size());
+  return true;
+}
+
 // How many shards a name speaks of; 0 if it is no shard's.
 int64_t ShardsByName(const std::string& name) {
   const size_t of = name.find(kOf);
@@ -103,6 +110,38 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& 
     checkpoints.push_back({step, absl::StrCat(folder, "/", name)});
   }
   return checkpoints;
+}
+
+absl::StatusOr<std::vector<SetAsideCheckpoint>> ListSetAside(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(const std::set<std::string> names, Names(folder));
+  std::vector<SetAsideCheckpoint> all;
+  for (const std::string& name : names) {
+    std::string rest = name;
+    const bool is_damaged = TakeOff(kDamagedSuffix, &rest);
+    if (!is_damaged && !TakeOff(kSuspectSuffix, &rest)) continue;
+    int64_t step;
+    size_t kind;
+    if (!ParseName(rest, &step, &kind)) continue;
+    all.push_back(
+        {.step = step, .path = absl::StrCat(folder, "/", name), .is_damaged = is_damaged});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
+  return all;
+}
+
+bool IsOneCheckpoint(const std::string& path) {
+  if (!IsDirectory(path)) return true;
+  std::string name = path;
+  while (name.ends_with('/')) name.pop_back();
+  name.erase(0, name.rfind('/') + 1);  // all stays where there is none
+  if (!TakeOff(kDamagedSuffix, &name)) TakeOff(kSuspectSuffix, &name);
+  int64_t step;
+  size_t kind;
+  if (ParseName(name, &step, &kind)) return true;
+  const auto files = Names(path);
+  return files.ok() && std::any_of(files->begin(), files->end(),
+                                   [](const std::string& file) { return ShardsByName(file) > 0; });
 }
 
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoint) {

@@ -33,6 +33,20 @@ struct FoundCheckpoint {
 // look inside.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& folder);
 
+// A checkpoint that was set aside (SetAsideDamaged, SetAsideSuspect).
+struct SetAsideCheckpoint {
+  int64_t step = 0;  // by its name
+  std::string path;
+  bool is_damaged = false;  // else suspect
+};
+// The checkpoints of a folder that were set aside, oldest first by their names; none if there is no
+// folder. Does not look inside.
+absl::StatusOr<std::vector<SetAsideCheckpoint>> ListSetAside(const std::string& folder);
+
+// Whether a path that exists is one checkpoint, sound or not: a file; or a folder that has the name
+// of a checkpoint, or holds a shard.
+bool IsOneCheckpoint(const std::string& path);
+
 // The shards of a checkpoint, in order. An error names the file that is missing or does not belong
 // there.
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoint);

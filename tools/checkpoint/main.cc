@@ -18,6 +18,7 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "core/checkpoint/stored_checkpoint.h"  // IsDamage
 #include "tools/checkpoint/operations.h"
 
 ABSL_FLAG(int64_t, shards, 1, "reshape: how many files to write; 1: one whole file");
@@ -29,32 +30,56 @@ using Words = std::vector<std::string>;
 
 constexpr int64_t kMostShards = 99'999;  // as names of files have five digits
 
-// 1 if one of them is damaged.
+// What a list says of a checkpoint behind its numbers, or before what is wrong with it.
+std::string AboutKind(const ListedCheckpoint& listed) {
+  switch (listed.kind) {
+    case ListedCheckpoint::Kind::kGoesOn:
+      return "";
+    case ListedCheckpoint::Kind::kBest:
+      return "best validation loss";
+    case ListedCheckpoint::Kind::kSuspect:
+      return "set aside, as its bits may be wrong";
+    case ListedCheckpoint::Kind::kDamaged:
+      return "set aside as damaged";
+  }
+  return "";
+}
+
+// 1 if one of them cannot be used, but for those that were set aside.
 absl::StatusOr<int> RunList(const Words& words) {
   LS_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> list, ListAll(UserPath(words[0])));
   int code = 0;
   for (const ListedCheckpoint& listed : list) {
+    const std::string kind = AboutKind(listed);
     if (!listed.status.ok()) {
-      code = 1;
-      std::printf("%s  damaged: %s\n", listed.path.c_str(),
+      if (!listed.is_set_aside()) code = 1;
+      std::printf("%s  %s%s: %s\n", listed.path.c_str(),
+                  kind.empty() ? "" : absl::StrCat(kind, "; ").c_str(),
+                  IsDamage(listed.status) ? "damaged" : "cannot be read",
                   std::string(listed.status.message()).c_str());
       continue;
     }
-    std::printf("%s  step %s, by %s: %s tensors, %s in %s file%s\n", listed.path.c_str(),
+    std::printf("%s  step %s, by %s: %s tensors, %s in %s file%s%s\n", listed.path.c_str(),
                 absl::StrCat(listed.info.step).c_str(), listed.info.strategy.c_str(),
                 absl::StrCat(listed.tensors).c_str(), FormatBytes(listed.bytes).c_str(),
-                absl::StrCat(listed.files).c_str(), listed.files == 1 ? "" : "s");
+                absl::StrCat(listed.files).c_str(), listed.files == 1 ? "" : "s",
+                kind.empty() ? "" : absl::StrCat("; ", kind).c_str());
   }
   return code;
 }
 
-// 1 if one of them is damaged.
+// 1 if one of them is damaged or missing.
 absl::StatusOr<int> RunVerify(const Words& words) {
   int code = 0;
   for (const std::string& word : words) {
-    LS_ASSIGN_OR_RETURN(const std::string path, ResolveCheckpoint(UserPath(word)));
-    const std::vector<absl::Status> damage = FindDamage(path);
-    if (damage.empty()) std::printf("%s: each byte is the one that was saved\n", path.c_str());
+    const absl::StatusOr<std::string> path = ResolveCheckpoint(UserPath(word));
+    if (!path.ok()) {
+      code = 1;
+      std::fprintf(stderr, "%s\n", std::string(path.status().message()).c_str());
+      continue;
+    }
+    const std::vector<absl::Status> damage = FindDamage(*path);
+    if (damage.empty()) std::printf("%s: each byte is the one that was saved\n", path->c_str());
     for (const absl::Status& each : damage) {
       code = 1;
       std::printf("%s\n", std::string(each.message()).c_str());
@@ -199,7 +224,8 @@ int main(int argc, char** argv) {
   return lockstep::RunProgram(
       argc, argv,
       {.usage = "Lists, verifies, compares and reshapes checkpoints:\n\n"
-                "  checkpoint list RUN                       the checkpoints of a run\n"
+                "  checkpoint list RUN                       the checkpoints of a run, the best\n"
+                "                                            and those set aside as well\n"
                 "  checkpoint verify CHECKPOINT...           each byte against its checksum\n"
                 "  checkpoint compare A B                    tensor by tensor, of any meshes\n"
                 "  checkpoint reshape FROM FOLDER --shards N written again in N files\n"

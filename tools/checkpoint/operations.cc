@@ -35,10 +35,52 @@ std::optional<std::string> FolderOf(const std::string& named) {
   return std::nullopt;
 }
 
+absl::Status NothingThere(const std::string& named) {
+  return absl::NotFoundError(absl::StrCat("\"", named, "\": there is no such file or folder"));
+}
+
+// The error for a folder that exists.
+absl::Status NoCheckpoint(const std::string& folder) {
+  if (!PathExists(folder + "/config.toml")) {
+    return absl::NotFoundError(absl::StrCat(folder, ": holds no checkpoint"));
+  }
+  return absl::NotFoundError(absl::StrCat(
+      folder,
+      ": the run has no checkpoint; a run leaves one where checkpoint.keep is not 0, every "
+      "checkpoint.every steps and at its end"));
+}
+
 absl::StatusOr<std::vector<FoundCheckpoint>> FindAll(const std::string& folder) {
   LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> found, CheckpointsByStep(folder));
-  if (found.empty()) return absl::NotFoundError(absl::StrCat(folder, ": holds no checkpoint"));
-  return found;
+  if (!found.empty()) return found;
+  LS_ASSIGN_OR_RETURN(const std::vector<SetAsideCheckpoint> aside, ListSetAside(folder));
+  if (aside.empty()) return NoCheckpoint(folder);
+  return absl::NotFoundError(
+      absl::StrCat(folder, ": holds no checkpoint but ", aside.size(),
+                   aside.size() == 1 ? " that was" : " that were",
+                   " set aside (*.damaged, *.suspect); name one by its own path"));
+}
+
+ListedCheckpoint ReadHeaders(const FoundCheckpoint& found, ListedCheckpoint::Kind kind) {
+  ListedCheckpoint listed = {
+      .path = found.path, .info = {.step = found.step}, .status = {}, .kind = kind};
+  const absl::StatusOr<StoredCheckpoint> stored = StoredCheckpoint::Open(found.path);
+  listed.status = stored.ok() ? stored->CheckWhole() : stored.status();
+  if (!stored.ok()) return listed;
+  listed.info = stored->info();
+  listed.files = static_cast<int64_t>(stored->files().size());
+  listed.tensors = static_cast<int64_t>(stored->tensors().size());
+  listed.bytes = CheckpointBytes(found.path).value_or(0);
+  return listed;
+}
+
+// The elements of the largest tensor.
+int64_t MostElements(const StoredCheckpoint& stored) {
+  int64_t most = 0;
+  for (const auto& [name, tensor] : stored.tensors()) {
+    most = std::max(most, Shape(absl::MakeConstSpan(tensor.shape)).elements());
+  }
+  return most;
 }
 
 std::string Describe(const StoredCheckpoint::Tensor& tensor) {
@@ -176,30 +218,31 @@ ListedCopies::Need NeedOf(const FoundInMemoryFolder& folder) {
 
 absl::StatusOr<std::string> ResolveCheckpoint(const std::string& named) {
   const std::optional<std::string> folder = FolderOf(named);
-  if (!folder) {
-    if (PathExists(named)) return named;
-    return absl::NotFoundError(absl::StrCat("\"", named, "\": there is no such file or folder"));
-  }
-  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, FindAll(*folder));
+  if (!folder && !PathExists(named)) return NothingThere(named);
+  if (!folder && IsOneCheckpoint(named)) return named;
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, FindAll(folder.value_or(named)));
   return found.back().path;
 }
 
 absl::StatusOr<std::vector<ListedCheckpoint>> ListAll(const std::string& named) {
-  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
-                      FindAll(FolderOf(named).value_or(named)));
-  std::vector<ListedCheckpoint> list;
-  for (const FoundCheckpoint& each : found) {
-    ListedCheckpoint listed = {.path = each.path, .info = {.step = each.step}, .status = {}};
-    const absl::StatusOr<StoredCheckpoint> stored = StoredCheckpoint::Open(each.path);
-    listed.status = stored.ok() ? stored->CheckWhole() : stored.status();
-    if (stored.ok()) {
-      listed.info = stored->info();
-      listed.files = static_cast<int64_t>(stored->files().size());
-      listed.tensors = static_cast<int64_t>(stored->tensors().size());
-      listed.bytes = CheckpointBytes(each.path).value_or(0);
-    }
-    list.push_back(std::move(listed));
+  using Kind = ListedCheckpoint::Kind;
+  if (!PathExists(named)) return NothingThere(named);
+  const std::optional<std::string> folder_of = FolderOf(named);
+  if (!folder_of && IsOneCheckpoint(named)) {
+    return std::vector<ListedCheckpoint>{ReadHeaders({.path = named}, Kind::kGoesOn)};
   }
+  const std::string folder = folder_of.value_or(named);
+  std::vector<ListedCheckpoint> list;
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, CheckpointsByStep(folder));
+  for (const FoundCheckpoint& each : found) list.push_back(ReadHeaders(each, Kind::kGoesOn));
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> best, CheckpointsByStep(named + "/best"));
+  for (const FoundCheckpoint& each : best) list.push_back(ReadHeaders(each, Kind::kBest));
+  LS_ASSIGN_OR_RETURN(const std::vector<SetAsideCheckpoint> aside, ListSetAside(folder));
+  for (const SetAsideCheckpoint& each : aside) {
+    list.push_back(ReadHeaders({.step = each.step, .path = each.path},
+                               each.is_damaged ? Kind::kDamaged : Kind::kSuspect));
+  }
+  if (list.empty()) return NoCheckpoint(folder);
   return list;
 }
 
@@ -259,6 +302,13 @@ absl::StatusOr<std::string> Reshape(const std::string& from, const std::string& 
                                     int64_t shards) {
   LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored, StoredCheckpoint::Open(from));
   LS_RETURN_IF_ERROR(stored.CheckWhole());
+  const int64_t most = std::max<int64_t>(1, MostElements(stored));
+  if (shards > most) {
+    return InvalidArgument(from, ": cannot be written in ", shards,
+                           " files, for some would hold nothing: its largest tensor has ", most,
+                           most == 1 ? " element" : " elements", ", so that --shards is at most ",
+                           most);
+  }
   const int64_t step = stored.info().step;
   for (const CheckpointFiles files : {CheckpointFiles::kSharded, CheckpointFiles::kWhole}) {
     const std::string there = CheckpointPath(folder, step, files);

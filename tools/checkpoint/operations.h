@@ -14,18 +14,30 @@
 
 namespace lockstep {
 
-// The path of the checkpoint that a user names. NotFound if there is none.
+// The path of the checkpoint that a user names. NotFound if there is none, also where all that a
+// folder holds were set aside (*.damaged, *.suspect), which stand for no run.
 absl::StatusOr<std::string> ResolveCheckpoint(const std::string& named);
 
 // A checkpoint of a folder, as a list shows it.
 struct ListedCheckpoint {
+  enum class Kind {
+    kGoesOn,   // a run may go on from it
+    kBest,     // of the lowest validation loss, in best/ of the run's directory
+    kSuspect,  // set aside: saved while wrong bits may have come up
+    kDamaged,  // set aside: a run found it damaged
+  };
   std::string path;
   CheckpointInfo info;
   int64_t files = 0, bytes = 0, tensors = 0;
-  absl::Status status;  // an error: its headers are damaged, and the numbers are missing
+  // An error, and the numbers are missing: its headers are damaged (IsDamage), or this program
+  // cannot read them.
+  absl::Status status;
+  Kind kind = Kind::kGoesOn;
+
+  bool is_set_aside() const { return kind == Kind::kSuspect || kind == Kind::kDamaged; }
 };
-// The checkpoints of a run's directory or of a folder, oldest first. Reads headers alone. NotFound
-// if there is none.
+// The checkpoints of a run's directory or of a folder, or the one that is named: by kind, and
+// oldest first. Reads headers alone. NotFound if there is none.
 absl::StatusOr<std::vector<ListedCheckpoint>> ListAll(const std::string& named);
 
 // All damage of a checkpoint: an error for each tensor that is not what was saved, or one error for
@@ -53,6 +65,7 @@ absl::StatusOr<CheckpointDifferences> Compare(const std::string& a, const std::s
 // Writes a checkpoint again below `folder`, which may have no checkpoint of the same step: with 1
 // shard as one whole file, else as so many shards, each with an equal part of each tensor. Holds
 // what it reads to its checksums. Takes memory for one shard at a time. Returns the new path.
+// InvalidArgument for more shards than the largest tensor has elements: some would hold nothing.
 absl::StatusOr<std::string> Reshape(const std::string& from, const std::string& folder,
                                     int64_t shards);
 

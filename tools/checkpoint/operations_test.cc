@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/directory/run_directory.h"
@@ -72,6 +74,13 @@ class OperationsTest : public testing::Test {
     std::ofstream(file, std::ios::binary) << bytes;
   }
 
+  // Puts in place of a file one of the first version of Lockstep.
+  void WriteOfVersion1(const std::string& path) {
+    auto file = SafetensorsWriter::Open(
+        path, {}, {{"format", "lockstep checkpoint 1"}, {"step", "1"}, {"model", "m"}});
+    EXPECT_TRUE(file.ok() && file->Commit().ok());
+  }
+
   const std::string folder_;
 };
 
@@ -101,6 +110,75 @@ TEST_F(OperationsTest, ListsWhatARunHas) {
   list = ListAll(folder_ + "/run");
   EXPECT_TRUE((*list)[0].status.ok());
   EXPECT_THAT(std::string((*list)[1].status.message()), HasSubstr("manifest.json: is missing"));
+}
+
+TEST_F(OperationsTest, ListsOneCheckpoint) {
+  for (const std::string& path : {Save("whole", 3, 1), Save("sharded", 4, 2)}) {
+    const auto list = ListAll(path);
+    ASSERT_TRUE(list.ok()) << list.status();
+    ASSERT_EQ(list->size(), 1u);
+    EXPECT_EQ((*list)[0].path, path);
+    EXPECT_TRUE((*list)[0].status.ok()) << (*list)[0].status;
+    EXPECT_EQ((*list)[0].tensors, 2);
+  }
+}
+
+TEST_F(OperationsTest, ListsTheBestAndThoseSetAside) {
+  using Kind = ListedCheckpoint::Kind;
+  const std::string run = folder_ + "/run", checkpoints = run + "/checkpoints";
+  const std::string oldest = Save("run", 3, 1), kept = Save("run", 4, 2),
+                    newest = Save("run", 5, 1);
+  fs::create_directories(run + "/best");
+  fs::copy(oldest, run + "/best/" + fs::path(oldest).filename().string());
+  ASSERT_TRUE(SetAsideDamaged(oldest).ok());
+  ASSERT_TRUE(SetAsideSuspect(newest).ok());
+  const auto kinds = [&] {
+    const auto list = ListAll(run);
+    EXPECT_TRUE(list.ok()) << list.status();
+    std::vector<std::pair<int64_t, Kind>> found;
+    for (const ListedCheckpoint& each : list.value()) {
+      EXPECT_TRUE(each.status.ok()) << each.status;
+      found.emplace_back(each.info.step, each.kind);
+    }
+    return found;
+  };
+  EXPECT_THAT(kinds(),
+              testing::ElementsAre(std::pair(4, Kind::kGoesOn), std::pair(3, Kind::kBest),
+                                   std::pair(3, Kind::kDamaged), std::pair(5, Kind::kSuspect)));
+  // A guard may set all of them aside.
+  ASSERT_TRUE(SetAsideSuspect(kept).ok());
+  fs::remove_all(run + "/best");
+  EXPECT_THAT(kinds(),
+              testing::ElementsAre(std::pair(3, Kind::kDamaged), std::pair(4, Kind::kSuspect),
+                                   std::pair(5, Kind::kSuspect)));
+  const absl::Status none = ResolveCheckpoint(run).status();
+  EXPECT_TRUE(absl::IsNotFound(none));
+  EXPECT_THAT(std::string(none.message()),
+              HasSubstr("/checkpoints: holds no checkpoint but 3 that were set aside"));
+  // Each can be looked at by its own path.
+  EXPECT_THAT(FindDamage(*ResolveCheckpoint(kept + ".suspect")), testing::IsEmpty());
+  EXPECT_TRUE(ListAll(kept + ".suspect").ok());
+}
+
+TEST_F(OperationsTest, SaysWhatHasNoCheckpoint) {
+  const auto expect_none = [](const std::string& path, const std::string& problem) {
+    for (const absl::Status& status : {ListAll(path).status(), ResolveCheckpoint(path).status()}) {
+      EXPECT_TRUE(absl::IsNotFound(status)) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(problem));
+    }
+  };
+  expect_none(folder_ + "/typo", "/typo\": there is no such file or folder");
+  fs::create_directories(folder_ + "/run");
+  expect_none(folder_ + "/run", "/run: holds no checkpoint");
+  std::ofstream(folder_ + "/run/config.toml") << "[checkpoint]\nkeep = 0\n";
+  expect_none(folder_ + "/run",
+              "/run: the run has no checkpoint; a run leaves one where "
+              "checkpoint.keep is not 0");
+  // A folder with the name of a checkpoint is one whose files are gone.
+  const std::string empty = folder_ + "/run/step-00000003";
+  fs::create_directories(empty);
+  EXPECT_EQ(*ResolveCheckpoint(empty), empty);
+  EXPECT_TRUE(absl::IsDataLoss(FindDamage(empty).at(0)));
 }
 
 TEST_F(OperationsTest, FindsEveryDamagedTensor) {
@@ -156,6 +234,29 @@ TEST_F(OperationsTest, ReshapesToAnyNumberOfFiles) {
   FlipBit(from + "/shard-00001-of-00002.safetensors", 0.5);
   EXPECT_TRUE(absl::IsDataLoss(Reshape(from, folder_ + "/damaged", 1).status()));
   EXPECT_TRUE(fs::is_empty(folder_ + "/damaged"));
+}
+
+TEST_F(OperationsTest, ReshapesToNoMoreFilesThanHoldSomething) {
+  const std::string folder = folder_ + "/many";
+  fs::create_directories(folder_ + "/run");
+  const absl::Status saved = RunRanks(1, {}, [&](RankHandle& handle) {
+    CpuAllocator allocator;
+    CpuKernels kernels(allocator);
+    const StateTensor w = {.name = "w", .tensor = kernels.Empty({2, 3}), .full_shape = {2, 3}};
+    std::fill_n(w.tensor.data<float>(), 6, 1.0f);
+    return SaveCheckpoint(folder_ + "/run/checkpoints", {.step = 5}, {w}, {}, kernels,
+                          handle.comm());
+  });
+  ASSERT_TRUE(saved.ok()) << saved;
+  const std::string from = *ResolveCheckpoint(folder_ + "/run");
+  const absl::Status refused = Reshape(from, folder, 7).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("its largest tensor has 6 elements, so that --shards is at most 6"));
+  EXPECT_FALSE(fs::exists(folder));
+  const auto path = Reshape(from, folder, 6);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_THAT(FindDamage(*path), testing::IsEmpty());
 }
 
 class CopiesTest : public OperationsTest {
@@ -276,9 +377,29 @@ TEST_F(OperationsTest, TheProgramTellsAndReturnsCodes) {
                                     "element 700, 700 and 700.5"));
   EXPECT_EQ(run({"reshape", a, folder_ + "/three", "--shards", "3"}).exit_code, 0);
   EXPECT_EQ(run({"compare", folder_ + "/three", a}).exit_code, 0);
+  // What is missing does not keep others from being verified.
+  const ProcessResult missing = run({"verify", a, folder_ + "/missing", c});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("/missing\": there is no such file or folder"));
+  EXPECT_THAT(missing.out, AllOf(HasSubstr("/a/checkpoints/step-00000001.safetensors: each byte"),
+                                 HasSubstr("/c/checkpoints/step-00000001: each byte")));
   FlipBit(a, 0.5);
   EXPECT_EQ(run({"verify", a}).exit_code, 1);
   EXPECT_THAT(run({"verify", a}).out, HasSubstr("of tensor 'w'"));
+  // What another version of Lockstep wrote is not damaged.
+  const std::string other = Save("other", 1, 1);
+  WriteOfVersion1(other);
+  const ProcessResult listed = run({"list", folder_ + "/other"});
+  EXPECT_EQ(listed.exit_code, 1);
+  EXPECT_THAT(listed.out, AllOf(HasSubstr("  cannot be read: "),
+                                HasSubstr("was written by another version of Lockstep")));
+  // What a run has set aside is no damage that anybody would need to hear of.
+  std::ofstream(*SetAsideDamaged(other)) << "short";
+  Save("other", 2, 1);
+  const ProcessResult aside = run({"list", folder_ + "/other"});
+  EXPECT_EQ(aside.exit_code, 0);
+  EXPECT_THAT(aside.out, AllOf(HasSubstr("step 2, by s: 2 tensors"),
+                               HasSubstr(".damaged  set aside as damaged; damaged: ")));
   EXPECT_THAT(run({"mend", a}).err, HasSubstr("no command \"mend\"; there are:"));
   EXPECT_THAT(run({"compare", a}).err, HasSubstr("checkpoint compare A B"));
 }
