@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -162,6 +163,16 @@ absl::Status RowChecksums::Check(const std::string& out, const std::vector<Named
     LS_RETURN_IF_ERROR(CheckFile(absl::StrCat(out, "/", file.name), file.name, rows));
   }
   return absl::OkStatus();
+}
+
+absl::Status RowChecksums::CheckBeside(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  // Read first, as a run that is being written adds to the files before it adds to the checksums.
+  LS_ASSIGN_OR_RETURN(
+      const std::vector<Json> rows,
+      RowsBefore(absl::StrCat(folder, kRowChecksumsFile), std::numeric_limits<int64_t>::max()));
+  return rows.empty() ? absl::OkStatus() : CheckFile(path, path.substr(folder.size()), rows);
 }
 
 absl::StatusOr<RowFile> RowChecksums::Open() const {

@@ -1,5 +1,6 @@
 // row_checksums.jsonl: checksums of the rows that stood in a run's other files of rows when its
-// checkpoints were saved, so that --resume does not go on behind a row that has changed since.
+// checkpoints were saved, so that --resume does not go on behind a row that has changed since, and
+// tools do not judge a run by such a row.
 //
 // A row for each checkpoint: the last step behind it, and for each file how many bytes of it belong
 // to steps up to that one, and their checksum. The files themselves stay as they are. "row" of a
@@ -32,6 +33,12 @@ class RowChecksums {
   // Reads the files once.
   static absl::Status Check(const std::string& out, const std::vector<NamedRows>& files,
                             int64_t steps);
+
+  // Holds one file of rows to all checksums in row_checksums.jsonl beside it, for programs that
+  // read a run, also while it is still being written. The errors of Check. A file with no
+  // row_checksums.jsonl beside it passes, as a copied curve has none, and so do rows behind the
+  // newest checksum. Reads the file once.
+  static absl::Status CheckBeside(const std::string& path);
 
   // For a run in `out` with these `files`, whose first step is `first_step`. Touches no file yet.
   RowChecksums(std::string out, std::vector<NamedRows> files, int64_t first_step)

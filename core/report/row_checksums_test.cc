@@ -149,6 +149,34 @@ TEST_F(RowChecksumsTest, ARunWithoutACheckpointHasNoFile) {
   EXPECT_FALSE(PathExists(Path(kRowChecksumsFile)));
 }
 
+// As programs that read a run hold its files to them.
+TEST_F(RowChecksumsTest, AReaderChecksAFileByItsPath) {
+  const auto error = [this](const char* name) {
+    return std::string(RowChecksums::CheckBeside(Path(name)).message());
+  };
+  WriteRows(6);
+  EXPECT_EQ(error("losses.csv"), "");  // there are no checksums
+  RowChecksums checksums(out_, files_, /*first_step=*/0);
+  ASSERT_TRUE(checksums.Add(2).ok());
+  ASSERT_TRUE(checksums.Add(5).ok());
+  EXPECT_EQ(error("losses.csv"), "");
+  EXPECT_EQ(error("metrics.jsonl"), "");
+  EXPECT_EQ(error("other.csv"), "");
+  // Behind the newest checksum, as in a run that is being written.
+  Write("losses.csv", "step,loss\n0,1.25\n1,1.25\n2,1.25\n3,1.25\n4,1.25\n5,1.24\n6,1.2");
+  EXPECT_EQ(error("losses.csv"), "");
+  Write("losses.csv", "step,loss\n0,1.25\n1,1.25\n2,1.25\n3,1.25\n4,1.24\n5,1.25\n");
+  EXPECT_THAT(error("losses.csv"),
+              HasSubstr("/losses.csv: the rows of the steps 2 to 4 are not those"));
+  EXPECT_EQ(error("metrics.jsonl"), "");
+  // A copy of the file alone.
+  const std::string alone = out_ + "/alone";
+  ASSERT_TRUE(MakeDirectories(alone).ok());
+  ASSERT_TRUE(
+      WriteFileAtomically(alone + "/losses.csv", ReadFile(Path("losses.csv")).value()).ok());
+  EXPECT_EQ(RowChecksums::CheckBeside(alone + "/losses.csv"), absl::OkStatus());
+}
+
 TEST_F(RowChecksumsTest, WhatIsNotThereIsNotCompared) {
   WriteRows(4);
   EXPECT_EQ(Error(4), "");  // of a run before there were checksums

@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/report/metrics.h"
+#include "core/report/row_checksums.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -80,6 +81,9 @@ std::optional<BitsDifference> Difference(const StepBits& actual, const StepBits&
 }  // namespace
 
 absl::StatusOr<std::vector<StepBits>> ReadRunBits(const std::string& directory) {
+  for (const char* file : {"/losses.csv", "/metrics.jsonl", "/hashes.csv"}) {
+    LS_RETURN_IF_ERROR(RowChecksums::CheckBeside(directory + file));
+  }
   LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> losses,
                       ReadLossCurve(directory + "/losses.csv"));
   LS_ASSIGN_OR_RETURN(const auto norms, ReadNorms(directory + "/metrics.jsonl"));

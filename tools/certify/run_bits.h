@@ -21,7 +21,7 @@ struct StepBits {
 };
 
 // Reads losses.csv, metrics.jsonl and hashes.csv of a run that had hashes.every = 1. Errors name
-// the file.
+// the file, also where its rows are not those that the run wrote (core/report/row_checksums.h).
 absl::StatusOr<std::vector<StepBits>> ReadRunBits(const std::string& directory);
 
 // The first step at which two runs differ.

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/report/metrics.h"
+#include "core/report/row_checksums.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -123,6 +125,25 @@ TEST_F(ReadRunBitsTest, ReadsARunDirectory) {
   std::vector<StepBits> expected = TwoSteps();
   expected[1].gradient_norm = std::nan("");
   EXPECT_FALSE(FirstDifference(*run, expected).has_value());
+}
+
+// Each of these files can be read, and would make the run part from others.
+TEST_F(ReadRunBitsTest, RowsThatHaveChangedAreNamed) {
+  RowChecksums checksums(folder_,
+                         {{.name = "losses.csv", .format = &kLossesCsv},
+                          {.name = "metrics.jsonl", .format = &kMetricsJsonl},
+                          {.name = "hashes.csv", .format = &kHashesCsv}},
+                         /*first_step=*/0);
+  ASSERT_TRUE(checksums.Add(2).ok());
+  EXPECT_EQ(Error(), "");
+  for (const std::string name : {"losses.csv", "metrics.jsonl", "hashes.csv"}) {
+    const std::string good = ReadFile(folder_ + "/" + name).value();
+    std::string changed = good;
+    changed[changed.find("1,")] = '9';  // a digit of a step, a norm or a hash
+    Write(name, changed);
+    EXPECT_THAT(Error(), HasSubstr("/" + name + ": the rows of the steps 0 to 1 are not those"));
+    Write(name, good);
+  }
 }
 
 TEST_F(ReadRunBitsTest, MissingAndDamagedFilesAreNamed) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/report/row_checksums.h"
 #include "tools/curve/curve_check.h"
 
 namespace lockstep {
@@ -34,6 +35,7 @@ std::vector<std::pair<double, double>> DistancesOf(const LossBand& band,
 
 absl::StatusOr<NamedCurve> ReadNamedCurve(const std::string& path) {
   const std::string file = IsDirectory(path) ? path + "/losses.csv" : path;
+  LS_RETURN_IF_ERROR(RowChecksums::CheckBeside(file));
   LS_ASSIGN_OR_RETURN(std::vector<LossPoint> losses, ReadLossCurve(file));
   return NamedCurve{.name = path, .losses = std::move(losses)};
 }

@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/base/file.h"
+#include "core/report/metrics.h"
+#include "core/report/row_checksums.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/curve/band_report.h"
@@ -212,6 +214,22 @@ TEST_F(PlacedTest, DamagedFilesAreRefused) {
   EXPECT_THAT(refused(absl::StrReplaceAll(whole, {{"\n3,", "\n1,"}})),
               HasSubstr("contradicts itself"));
   EXPECT_FALSE(ReadBand(path_ + ".none").ok());
+}
+
+// Each row can be read, and would put the run outside of the band.
+TEST_F(PlacedTest, RowsOfARunThatHaveChangedAreNamed) {
+  const std::string run = testing::TempDir() + "/placed_run", losses = run + "/losses.csv";
+  RemoveTree(run);
+  ASSERT_TRUE(MakeDirectories(run).ok());
+  ASSERT_TRUE(WriteFileAtomically(losses, "step,loss\n0,2.5\n1,1.5\n").ok());
+  RowChecksums checksums(run, {{.name = "losses.csv", .format = &kLossesCsv}}, /*first_step=*/0);
+  ASSERT_TRUE(checksums.Add(2).ok());
+  EXPECT_TRUE(ReadNamedCurve(run).ok());
+  ASSERT_TRUE(WriteFileAtomically(losses, "step,loss\n0,2.5\n1,3.5\n").ok());
+  for (const std::string& path : {run, losses}) {
+    EXPECT_THAT(ReadNamedCurve(path).status().message(),
+                HasSubstr("/losses.csv: the rows of the steps 0 to 1 are not those"));
+  }
 }
 
 TEST_F(PlacedTest, TheReportPlacesEachCurve) {

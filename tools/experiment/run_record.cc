@@ -15,6 +15,7 @@
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/report/error_file.h"
+#include "core/report/row_checksums.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -170,7 +171,9 @@ void ReadExpertLoad(const Json& load, RunRecord& record) {
 
 // Rows of validation have neither, and rows of steps need not have them.
 absl::Status ReadMetrics(bool scales_losses, RunRecord& record) {
-  const absl::StatusOr<std::string> text = ReadFile(record.directory + "/metrics.jsonl");
+  const std::string path = record.directory + "/metrics.jsonl";
+  LS_RETURN_IF_ERROR(RowChecksums::CheckBeside(path));
+  const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return scales_losses ? text.status() : absl::OkStatus();
   for (const auto line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     if (!scales_losses && !absl::StrContains(line, "expert_load")) continue;
@@ -224,6 +227,7 @@ absl::Status ReadFiles(RunRecord& record) {
   if (absl::IsNotFound(losses.status())) {
     return absl::NotFoundError("no losses.csv: it never began to train");
   }
+  LS_RETURN_IF_ERROR(RowChecksums::CheckBeside(record.directory + "/losses.csv"));
   LS_RETURN_IF_ERROR(losses.status());
   record.losses = *std::move(losses);
   bool scales_losses = false;

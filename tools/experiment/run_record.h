@@ -112,7 +112,8 @@ struct RunRecord {
   bool complete() const { return state == State::kComplete; }
 };
 
-// Reads a run directory. Whatever is wrong with it is told in the record.
+// Reads a run directory. Whatever is wrong with it is told in the record, also that rows of
+// losses.csv or metrics.jsonl have changed (core/report/row_checksums.h).
 RunRecord ReadRunRecord(const std::string& directory);
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "core/base/file.h"
+#include "core/report/metrics.h"
+#include "core/report/row_checksums.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/experiment/paths.h"
@@ -212,6 +214,28 @@ TEST_F(RunRecordTest, DamagedFilesAreNamed) {
   record = ReadRunRecord(run_);
   EXPECT_EQ(record.state, RunRecord::State::kMissing);
   EXPECT_THAT(record.problem, HasSubstr("losses.csv:3"));
+}
+
+// Each of these files can be read, and would make the run part from others.
+TEST_F(RunRecordTest, RowsThatHaveChangedAreNamed) {
+  WriteRun();
+  Write("metrics.jsonl", "{\"step\":0,\"loss_scale\":2}\n{\"step\":1,\"loss_scale\":2}\n");
+  RowChecksums checksums(run_,
+                         {{.name = "losses.csv", .format = &kLossesCsv},
+                          {.name = "metrics.jsonl", .format = &kMetricsJsonl}},
+                         /*first_step=*/0);
+  ASSERT_TRUE(checksums.Add(2).ok());
+  EXPECT_TRUE(ReadRunRecord(run_).complete()) << ReadRunRecord(run_).problem;
+  Write("metrics.jsonl", "{\"step\":0,\"loss_scale\":2}\n{\"step\":1,\"loss_scale\":4}\n");
+  EXPECT_THAT(ReadRunRecord(run_).problem,
+              HasSubstr("/metrics.jsonl: the rows of the steps 0 to 1 are not those"));
+  Write("losses.csv", "step,loss\n0,2.5\n1,1.6\n");
+  const RunRecord record = ReadRunRecord(run_);
+  EXPECT_EQ(record.state, RunRecord::State::kMissing);
+  EXPECT_THAT(record.problem, HasSubstr("/losses.csv: the rows of the steps 0 to 1 are not those"));
+  // Whoever wants the rows as they are can have them.
+  RemoveTree(run_ + "/" + kRowChecksumsFile);
+  EXPECT_TRUE(ReadRunRecord(run_).complete()) << ReadRunRecord(run_).problem;
 }
 
 TEST_F(RunRecordTest, FilesThatSayWhatNoRunSaysAreReadAllTheSame) {
