@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 #include <string>
 #include <utility>
 
@@ -17,8 +16,7 @@ constexpr char kLossScaleName[] = "optimizer.loss_scale";
 constexpr char kNormLabel[] = "norm";
 
 // Bytes for each trained element of what `tensors` are; those that are undefined do not count.
-template <typename Tensors>
-double BytesPerElement(const Tensors& tensors) {
+double BytesPerElement(const std::vector<Tensor>& tensors) {
   double bytes = 0, elements = 0;
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -32,7 +30,9 @@ std::vector<CostPrediction::PerParameter> BytesPerParameter(
     const std::vector<TrainedTensor>& trained, std::vector<Optimizer::State>& states,
     bool has_masters) {
   const auto of = [&trained](Tensor TrainedTensor::*member) {
-    return BytesPerElement(trained | std::views::transform(member));
+    std::vector<Tensor> tensors;
+    for (const TrainedTensor& tensor : trained) tensors.push_back(tensor.*member);
+    return BytesPerElement(tensors);
   };
   std::vector<CostPrediction::PerParameter> parts = {
       {"parameter", of(has_masters ? &TrainedTensor::copy : &TrainedTensor::value)},
