@@ -21,6 +21,7 @@
 #include "core/report/reporter.h"
 #include "core/report/restart_log.h"
 #include "core/run/device/rank_device.h"
+#include "core/run/guard/check_schedule.h"
 #include "core/run/guard/loss_watch.h"
 #include "core/run/guard/non_finite_search.h"
 #include "core/run/guard/repeat_guard.h"
@@ -243,13 +244,19 @@ class Trainer {
 
   absl::Status StopAfter(int64_t step) {
     if (steps_here_ == 0 || here_ == nullptr) return absl::OkStatus();
-    LS_RETURN_IF_ERROR(CompareReplicas(step));
-    return saver_.SaveAndWait(step);
+    return SaveLast(step);
   }
 
   // Before anything is saved with `steps` steps behind it.
   absl::Status CompareReplicas(int64_t steps) {
     return guard_.BeforeSaving(steps, strategy().State(), here_->ranks());
+  }
+
+  // Saves a state that no further step will look at.
+  absl::Status SaveLast(int64_t steps) {
+    LS_RETURN_IF_ERROR(repeats_.CheckAtRest(steps, *here_));
+    LS_RETURN_IF_ERROR(CompareReplicas(steps));
+    return saver_.SaveAndWait(steps);
   }
 
   // Goes over to another leg after `steps` steps: moves the state to its layout.
@@ -258,6 +265,11 @@ class Trainer {
     if (here_ != nullptr) LS_RETURN_IF_ERROR(saver_.Leave(steps));  // waits for the disk
     const int64_t start = NowNanos();
     std::vector<HeldState> held;
+    if (here_ != nullptr) {
+      LS_RETURN_IF_ERROR(repeats_.CheckAtRest(steps, *here_));
+      LS_RETURN_IF_ERROR(copies_.Compare(steps));
+    }
+    LS_ASSIGN_OR_RETURN(const std::vector<TensorHash> before, HashesOfGuardedState());
     if (here_ != nullptr) {
       copies_.Leave();
       held.push_back(strategy().State());
@@ -278,6 +290,7 @@ class Trainer {
       strategy().Restored();
       LS_RETURN_IF_ERROR(HashBase());
     }
+    LS_RETURN_IF_ERROR(CheckMoved(before, change));
     // Ranks that were idle know of no checkpoint and of no loss.
     LS_RETURN_IF_ERROR(saver_.Share());
     LS_RETURN_IF_ERROR(sound_.Share(tools_.world));
@@ -288,6 +301,30 @@ class Trainer {
     change.seconds = SecondsSince(start);
     report_.changes.push_back(change);
     return reporter_ == nullptr ? absl::OkStatus() : reporter_->Change(change);
+  }
+
+  // Hashes of all whole tensors, the same on each mesh; none where nothing is checked.
+  absl::StatusOr<std::vector<TensorHash>> HashesOfGuardedState() {
+    if (!checks_.checks() || here_ == nullptr) return std::vector<TensorHash>();
+    return HashTensors(tools_.kernels, here_->ranks(), strategy().State());
+  }
+
+  // Whether the state behind a change of mesh is that before it. Rank 0 is in both legs.
+  absl::Status CheckMoved(const std::vector<TensorHash>& before, const MeshChange& change) {
+    if (!checks_.checks()) return absl::OkStatus();
+    LS_ASSIGN_OR_RETURN(const std::vector<TensorHash> after, HashesOfGuardedState());
+    absl::Status moved;
+    if (is_first()) {
+      for (const TensorHash& tensor : before) {
+        if (std::ranges::find(after, tensor) != after.end() || !moved.ok()) continue;
+        moved = absl::DataLossError(absl::StrCat(
+            "step ", change.steps, ": wrong bits: '", tensor.tensor, "' came to the mesh \"",
+            change.to, "\" with other bits than \"", change.from,
+            "\" had left in it: a memory or a link between ranks is at fault. The run stops before "
+            "it saves anything; --resume goes on from the newest checkpoint"));
+      }
+    }
+    return AgreeOnFirst(moved, tools_.world);
   }
 
   static std::string FormationOf(const TrainingRun& leg) {
@@ -370,8 +407,7 @@ class Trainer {
                         ReadLossCurve(run_.out + "/losses.csv"));
     if (!losses.empty()) report_.losses.push_back(losses.back().loss);
     LS_RETURN_IF_ERROR(ValidateAfter(steps - 1));
-    LS_RETURN_IF_ERROR(CompareReplicas(steps));
-    return saver_.SaveAndWait(steps);
+    return SaveLast(steps);
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {
@@ -486,9 +522,9 @@ class Trainer {
       }
       last = last || best_.ends_run();
     }
+    if (last) return SaveLast(step + 1);
     const bool is_due = IsDue(step, run_.settings.checkpoint.every);
-    if (last || is_due || copies_.IsDue(step + 1)) LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
-    if (last) return saver_.SaveAndWait(step + 1);
+    if (is_due || copies_.IsDue(step + 1)) LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
     LS_RETURN_IF_ERROR(copies_.AfterSteps(step + 1));
     if (!is_due) return absl::OkStatus();
     LS_RETURN_IF_ERROR(saver_.Save(step + 1));
@@ -506,12 +542,13 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
-  SoundState sound_{run_.settings.guard.every, [this](const SoundState::Suspects& suspects) {
+  const CheckSchedule checks_{.every = run_.settings.guard.every, .steps = run_.settings.steps};
+  SoundState sound_{checks_, [this](const SoundState::Suspects& suspects) {
                       saver_.EndWriting();  // or what is being written gets its name afterwards
                       return SetAsideSuspects(run_, suspects, tools_.world.rank());
                     }};
-  RepeatGuard repeats_{run_.settings.guard, tools_, sound_};
-  ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels, sound_};
+  RepeatGuard repeats_{checks_, run_.settings.guard.repeat_on, tools_, sound_};
+  ReplicaGuard guard_{checks_, tools_.kernels, sound_};
   LossWatch watch_{run_.settings, run_.checkpoints()};
   StragglerWatch stragglers_{run_.settings.guard};
   BestWatch best_{BestSettingsOf(run_.config)};

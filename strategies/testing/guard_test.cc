@@ -1,6 +1,8 @@
 // Bits that flip in the memory of one rank of a run, and the guard that compares replicas.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +16,9 @@
 #include "strategies/ddp/ddp.h"
 #include "strategies/engine/preset.h"
 #include "strategies/fsdp/fsdp.h"
+#include "strategies/lora/lora.h"
+#include "strategies/mesh/mesh.h"
+#include "strategies/presets.h"
 #include "strategies/testing/flipping.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/testing/wrapped_strategy.h"
@@ -90,14 +95,16 @@ TEST(GuardTest, TwoReplicasAreBothNamed) {
 
 // The error of a run of three ranks whose steps are all repeated. 10 is the index of some tensor
 // of a pass that has 20 or more.
-std::string FailureOfRepeated(const StrategyDefinition& strategy, Flip flip) {
+std::string FailureOfRepeated(const StrategyDefinition& strategy, Flip flip,
+                              const Assignments& more = {}) {
   flip.rank = 1;
   flip.step = 1;
   flip.tensor = 10;
   flip.bit = 12345;
   return std::string(
-      FailStrategy(WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
-                   {"cut.micro_batches=1", "mesh.dp=3", "guard.every=1", "validation.every=1"})
+      FailStrategy(
+          WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
+          With({"cut.micro_batches=1", "mesh.dp=3", "guard.every=1", "validation.every=1"}, more))
           .message());
 }
 
@@ -123,6 +130,91 @@ TEST(GuardTest, AFlipInAStateThatNobodyElseHoldsIsSeen) {
   EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kIdleState}),
               AllOf(HasSubstr("step 3: wrong bits: '"),
                     HasSubstr("' on rank 1 has changed in memory since the step before")));
+}
+
+// Nothing but the last checkpoint comes behind it, which would have the wrong bits.
+TEST(GuardTest, AFlipInTheLastValidationIsSeenBeforeTheStateIsSaved) {
+  for (const Assignments& end :
+       std::vector<Assignments>{{"train.steps=2"}, {"train.steps=2", "guard.every=1000"}}) {
+    EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kIdleState}, end),
+                AllOf(HasSubstr("step 2: wrong bits: '"),
+                      HasSubstr("' on rank 1 has changed in memory since that step")));
+  }
+}
+
+// All runs of a step compute with it, and its bits are in no checkpoint.
+TEST(GuardTest, AFlipInTheBaseUnderAdaptersIsSeenWithinTheInterval) {
+  const Assignments adapters = {"lora.layers=[\"*.qkv\"]", "lora.rank=2", "guard.every=3"};
+  uint64_t index = 0;
+  std::string name;
+  OnStrategies(LoraStrategy(), MakeModel, SmallGptConfig(), adapters,
+               [&](const TrainingRun&, Rank&, Strategy& strategy) {
+                 const std::vector<StateTensor> state = strategy.State();
+                 const auto frozen = std::ranges::find_if(state, &StateTensor::is_frozen);
+                 ASSERT_NE(frozen, state.end());
+                 index = static_cast<uint64_t>(frozen - state.begin());
+                 name = frozen->name;
+               });
+  for (const int64_t step : {1, 2}) {
+    const Flip flip = {
+        .target = Flip::Target::kRestingState, .step = step, .tensor = index, .bit = 77};
+    EXPECT_THAT(
+        std::string(
+            FailStrategy(WithFlip(LoraStrategy(), flip), MakeModel, SmallGptConfig(), adapters)
+                .message()),
+        HasSubstr(absl::StrCat("step 3: wrong bits: '", name,
+                               "' on rank 0, which no step changes, has changed in memory")));
+  }
+}
+
+// A strategy on a machine that changes a bit of what a change of mesh has brought to rank 1.
+class FlippingWhatWasMoved final : public WrappedStrategy {
+ public:
+  FlippingWhatWasMoved(std::unique_ptr<Strategy> strategy, int rank)
+      : WrappedStrategy(std::move(strategy)), rank_(rank) {}
+
+  void Restored() override {
+    if (std::exchange(is_moved_, true) || rank_ != 1) return WrappedStrategy::Restored();
+    for (const StateTensor& part : State()) {
+      if (part.tensor.elements() == 0) continue;
+      part.tensor.raw()[1] ^= std::byte{4};
+      break;
+    }
+    WrappedStrategy::Restored();
+  }
+
+ private:
+  const int rank_;
+  bool is_moved_ = false;
+};
+
+TEST(GuardTest, AChangeOfMeshIsChecked) {
+  const Assignments legs = {"batch.size=16", "cut.shards=4",
+                            "train.legs=[\"2: ddp dp=4\", \"2: fsdp dp=2\"]", "validation.every=1",
+                            "guard.every=1"};
+  const auto failure = [&](const std::vector<StrategyDefinition>& strategies) {
+    return std::string(FailStrategy(MeshStrategy(), MakeModel, SmallGptConfig(), legs,
+                                    /*devices=*/nullptr, strategies)
+                           .message());
+  };
+  // Between the last step of a leg and the move.
+  std::vector<StrategyDefinition> strategies = LegStrategies();
+  for (StrategyDefinition& each : strategies) {
+    each = WithFlip(std::move(each), {.target = Flip::Target::kIdleState, .rank = 1, .step = 1});
+  }
+  EXPECT_THAT(failure(strategies), AllOf(HasSubstr("step 2: wrong bits: '"),
+                                         HasSubstr("' on rank 1 has changed in memory since")));
+  // On its way.
+  strategies = LegStrategies();
+  for (StrategyDefinition& each : strategies) {
+    if (each.name != "fsdp") continue;
+    each = Wrapped(std::move(each), [](std::unique_ptr<Strategy> made, Rank& rank) {
+      return std::make_unique<FlippingWhatWasMoved>(std::move(made), rank.rank);
+    });
+  }
+  EXPECT_THAT(failure(strategies),
+              AllOf(HasSubstr("step 2: wrong bits: '"),
+                    HasSubstr("' came to the mesh \"fsdp pp=1,dp=2,tp=1\" with other bits than")));
 }
 
 // The same where each rank repeats another's work.
@@ -170,19 +262,21 @@ TEST(GuardTest, ARankThatIsWrongEachTimeIsNamedByTwoOthers) {
                       "which none has a majority")));
 }
 
-// All replicas take the wrong gradients alike, so only the repetition shows the fault.
+// All replicas take the wrong gradients alike, so only the repetition shows the fault. The last
+// step of a run is repeated, too: it has four.
 TEST(GuardTest, AProcessorThatHasGoneWrongIsSeenWithinTheInterval) {
-  for (const int64_t step : {0, 1, 2}) {
+  for (const int64_t step : {0, 1, 2, 3}) {
     SCOPED_TRACE(step);
-    EXPECT_THAT(FailureOfExchanged(DdpStrategy(),
-                                   {.target = Flip::Target::kPass,
-                                    .rank = 1,
-                                    .step = step,
-                                    .time = -1,
-                                    .steps = Flip::kForGood},
-                                   /*ranks=*/3, /*every=*/3),
-                AllOf(HasSubstr("step 3: wrong bits: the output of "),
-                      HasSubstr(" on rank 1 came out differently each time on that rank")));
+    EXPECT_THAT(
+        FailureOfExchanged(DdpStrategy(),
+                           {.target = Flip::Target::kPass,
+                            .rank = 1,
+                            .step = step,
+                            .time = -1,
+                            .steps = Flip::kForGood},
+                           /*ranks=*/3, /*every=*/3),
+        AllOf(HasSubstr(absl::StrCat("step ", step < 3 ? 3 : 4, ": wrong bits: the output of ")),
+              HasSubstr(" on rank 1 came out differently each time on that rank")));
   }
 }
 
@@ -190,15 +284,18 @@ TEST(GuardTest, AProcessorThatHasGoneWrongIsSeenWithinTheInterval) {
 // state, loss and norm of the repetition agree, and only the gradient before it is summed does not.
 TEST(GuardTest, AProcessorThatIsAsWrongInTheRoleThatItRepeatsIsSeen) {
   const Assignments mesh = {"cut.micro_batches=1", "mesh.dp=3", "train.steps=2"};
-  for (const auto& [tensor, bit] : {std::pair(2, 2), {3, 3203}, {9, 1}, {17, 1}}) {
-    SCOPED_TRACE(absl::StrCat("tensor ", tensor, ", bit ", bit));
+  struct Place {
+    uint64_t tensor = 0, bit = 0;
+  };
+  for (const Place& place : {Place{2, 2}, {3, 3203}, {9, 1}, {17, 1}}) {
+    SCOPED_TRACE(absl::StrCat("tensor ", place.tensor, ", bit ", place.bit));
     const auto with_flip_on = [&](int rank) {
       return WithFlip(DdpStrategy(),
                       {.target = Flip::Target::kGradient,
                        .rank = rank,
                        .step = 1,
-                       .tensor = static_cast<uint64_t>(tensor),
-                       .bit = static_cast<uint64_t>(bit),
+                       .tensor = place.tensor,
+                       .bit = place.bit,
                        .time = -1,
                        .steps = Flip::kForGood},
                       /*tensors=*/20);

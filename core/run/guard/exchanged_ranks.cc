@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+#include "core/comm/nccl_reductions.h"
 #include "core/run/leg/mesh_change.h"
 #include "core/run/strategy/model_weights.h"
 #include "core/tensor/allocator.h"
@@ -19,6 +21,27 @@ namespace {
 constexpr char kLabel[] = "exchanged ranks";
 
 }  // namespace
+
+absl::Status CheckAreAlike(const Settings& settings, bool on_gpus, Communicator& ranks) {
+  if (on_gpus) {
+    // Two ranks add up in one order only.
+    if (settings.nccl_reductions == NcclReductions::kExact || ranks.size() < 3) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        "guard.repeat_on is \"other_rank\", but NCCL may add up in another order where ranks have "
+        "each other's roles: set comm.nccl_reductions = \"exact\", or guard.repeat_on = "
+        "\"same_rank\"");
+  }
+  const auto own = static_cast<int64_t>(settings.instructions);
+  std::array<int64_t, 2> most = {own, -own};
+  LS_RETURN_IF_ERROR(AllReduceNumbers(ranks, absl::MakeSpan(most), ReduceOp::kMax, kLabel));
+  if (most[0] == -most[1]) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "guard.repeat_on is \"other_rank\", but the processors of the ranks have other vector "
+      "instructions, and so other bits in some products: set run.instructions = \"avx2\", or "
+      "guard.repeat_on = \"same_rank\"");
+}
 
 absl::StatusOr<ExchangedRanks> ExchangedRanks::Make(const TrainingRun& leg, Communicator& ranks,
                                                     const RankTools& tools,

@@ -8,9 +8,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/comm/communicator.h"
+#include "core/config/settings.h"
 #include "core/run/leg/rank_in_leg.h"
 
 namespace lockstep {
+
+// Whether ranks come to the same bits in each other's roles: they have the same vector
+// instructions, as some products of 16 bits and convolutions depend on them, and sums on GPUs have
+// one order for all. Called by all ranks, which compute on GPUs or none does. FailedPrecondition,
+// on all of them, says what to set.
+absl::Status CheckAreAlike(const Settings& settings, bool on_gpus, Communicator& ranks);
 
 // The ranks of a leg once more, each in the role of another: rank r has the place in the mesh of
 // rank r + shift, and so its micro-batches, its stage and its shards. As bits do not depend on who

@@ -106,20 +106,50 @@ RepeatGuard::Outcome RepeatGuard::OutcomeOf(const StepResult& result, RankInLeg&
           .observed = {}};
 }
 
-absl::Status RepeatGuard::Begin(int64_t step, RankInLeg& here) {
-  if (settings_.every == 0) return absl::OkStatus();
+absl::Status RepeatGuard::HoldToRest(int64_t step, const std::string& since,
+                                     RankInLeg& here) const {
+  if (at_rest_.empty()) return absl::OkStatus();
   const std::vector<StateTensor> state = here.strategy().State();
-  if (!at_rest_.empty()) {
-    const int64_t changed = FirstDifference(at_rest_, HashesOf(state));
-    at_rest_.clear();
-    // What was saved behind the check may have the change, too.
-    LS_RETURN_IF_ERROR(sound_.Agree(
-        changed < 0 ? absl::OkStatus()
-                    : absl::DataLossError(absl::StrCat(
-                          "step ", step + 1, ": wrong bits: '",
-                          state[static_cast<size_t>(changed)].name, "' on rank ", here.rank().rank,
-                          " has changed in memory since the step before", kAdvice)),
-        sound_.BehindCheck(), here.ranks()));
+  const int64_t changed = FirstDifference(at_rest_, HashesOf(state));
+  // What was saved behind the check may have the change, too.
+  return sound_.Agree(
+      changed < 0
+          ? absl::OkStatus()
+          : absl::DataLossError(absl::StrCat(
+                "step ", step, ": wrong bits: '", state[static_cast<size_t>(changed)].name,
+                "' on rank ", here.rank().rank, " has changed in memory since ", since, kAdvice)),
+      sound_.BehindCheck(), here.ranks());
+}
+
+absl::Status RepeatGuard::CheckAtRest(int64_t steps, RankInLeg& here) const {
+  return HoldToRest(steps, "that step", here);
+}
+
+absl::Status RepeatGuard::CheckFrozen(int64_t step, const Hashes& state, RankInLeg& here) const {
+  if (frozen_->empty()) return absl::OkStatus();  // on all ranks
+  absl::Status found;
+  auto expected = frozen_->begin();
+  const std::vector<StateTensor> parts = here.strategy().State();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].is_frozen || *expected++ == state[i] || !found.ok()) continue;
+    found = absl::DataLossError(
+        absl::StrCat("step ", step + 1, ": wrong bits: '", parts[i].name, "' on rank ",
+                     here.rank().rank, ", which no step changes, has changed in memory", kAdvice));
+  }
+  return sound_.Agree(found, sound_.SinceCheck(), here.ranks());
+}
+
+absl::Status RepeatGuard::Begin(int64_t step, RankInLeg& here) {
+  if (!schedule_.checks()) return absl::OkStatus();
+  LS_RETURN_IF_ERROR(HoldToRest(step + 1, "the step before", here));
+  at_rest_.clear();
+  const std::vector<StateTensor> state = here.strategy().State();
+  if (!frozen_) {  // the first step of the leg
+    if (repeat_on_ == RepeatOn::kOtherRank) {
+      const bool on_gpus = state.front().tensor.device().type != DeviceType::kCpu;
+      LS_RETURN_IF_ERROR(CheckAreAlike(here.leg().settings, on_gpus, here.ranks()));
+    }
+    frozen_ = HashesOf(FrozenState(state));
   }
   if (!IsDue(step)) return absl::OkStatus();
   copy_ = TrainedState(state);
@@ -130,7 +160,7 @@ absl::Status RepeatGuard::Begin(int64_t step, RankInLeg& here) {
     part.tensor = copy;
   }
   copied_ = HashesOf(copy_);
-  if (settings_.repeat_on == RepeatOn::kOtherRank) {
+  if (repeat_on_ == RepeatOn::kOtherRank) {
     if (!exchanged_) {
       LS_ASSIGN_OR_RETURN(ExchangedRanks ranks,
                           ExchangedRanks::Make(here.leg(), here.ranks(), tools_, here.profiles(),
@@ -228,6 +258,7 @@ absl::Status RepeatGuard::End(int64_t step, const StepResult& result, RankInLeg&
   }
   LS_ASSIGN_OR_RETURN(const bool agree, Agree(runs.first, runs.second, here));
   if (!agree) return Decide(step, std::move(runs), here, again);
+  LS_RETURN_IF_ERROR(CheckFrozen(step, runs.first.state, here));
   at_rest_ = runs.second.state;
   copy_.clear();
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "core/kernels/kernels.h"
 #include "core/nn/probe.h"
 #include "core/report/results.h"
+#include "core/run/guard/check_schedule.h"
 #include "core/run/guard/exchanged_ranks.h"
 #include "core/run/guard/sound_state.h"
 #include "core/run/leg/rank_in_leg.h"
@@ -54,7 +55,8 @@ class ObservedStep final : public PassProbe {
 // state, loss, norm of the gradients, and what an ObservedStep has. A rank's work has the same bits
 // whoever does it, so a difference is a fault of a processor, a memory or a link; a third run of
 // the step decides which of the two was wrong. Between a step that was repeated and the next one,
-// the state is held to its hash too.
+// a change of mesh, or the last checkpoint, the state is held to its hash too. What no step changes
+// (the base under adapters), and all runs of a step use, is held to what it was at first.
 //
 // Each rank repeats its own work, or (guard.repeat_on = "other_rank") that of another rank. On the
 // same rank, what all runs of a step get wrong alike is not seen, such as a unit that always
@@ -65,8 +67,13 @@ class ObservedStep final : public PassProbe {
 class RepeatGuard {
  public:
   // The tools outlive it, and so does `sound`, which hears of wrong bits before anybody tells.
-  RepeatGuard(const GuardSettings& settings, const RankTools& tools, const SoundState& sound)
-      : settings_(settings), tools_(tools), kernels_(tools.kernels), sound_(sound) {}
+  RepeatGuard(const CheckSchedule& schedule, RepeatOn repeat_on, const RankTools& tools,
+              const SoundState& sound)
+      : schedule_(schedule),
+        repeat_on_(repeat_on),
+        tools_(tools),
+        kernels_(tools.kernels),
+        sound_(sound) {}
 
   // Before step `step`, counted from 0, of a leg. Called by all ranks of the leg, as is End.
   // DataLoss names the tensor and the rank whose memory has changed since the step before.
@@ -77,10 +84,16 @@ class RepeatGuard {
   using Again = std::function<StepResult(RankInLeg& where)>;
   absl::Status End(int64_t step, const StepResult& result, RankInLeg& here, const Again& again);
 
+  // Holds the state behind `steps` steps to its hash, if the last of them was repeated: before a
+  // checkpoint that no further step follows, and before a change of mesh. Called by all ranks of
+  // the leg. DataLoss, as Begin has it.
+  absl::Status CheckAtRest(int64_t steps, RankInLeg& here) const;
+
   // The state is about to change by other means than a step, and the ranks by other means than
   // their roles: a change of mesh.
   void Forget() {
     at_rest_.clear();
+    frozen_.reset();
     exchanged_.reset();
   }
 
@@ -111,9 +124,11 @@ class RepeatGuard {
     int64_t observed = -1, state = -1;
   };
 
-  bool IsDue(int64_t step) const {
-    return settings_.every > 0 && (step + 1) % settings_.every == 0;
-  }
+  bool IsDue(int64_t step) const { return schedule_.IsDueBehind(step + 1); }
+  // CheckAtRest, whose message names `step`, counted from 1, and says since when.
+  absl::Status HoldToRest(int64_t step, const std::string& since, RankInLeg& here) const;
+  // Whether what no step changes has the bits that it had at first, by hashes of all the state.
+  absl::Status CheckFrozen(int64_t step, const Hashes& state, RankInLeg& here) const;
   Hashes HashesOf(const std::vector<StateTensor>& state) const;
   Outcome OutcomeOf(const StepResult& result, RankInLeg& here) const;
   absl::Status CheckCopy(int64_t step, RankInLeg& here) const;
@@ -132,7 +147,8 @@ class RepeatGuard {
   static Verdict Judge(const Runs& runs, const Place& place, int rank);
   absl::Status Explain(int64_t step, const Runs& runs, RankInLeg& here) const;
 
-  const GuardSettings settings_;
+  const CheckSchedule schedule_;
+  const RepeatOn repeat_on_;
   const RankTools& tools_;
   Kernels& kernels_;
   const SoundState& sound_;
@@ -142,6 +158,7 @@ class RepeatGuard {
   std::optional<ObservedStep> first_;
   std::optional<ExchangedRanks> exchanged_;  // made when it is needed first
   Hashes at_rest_;                           // hashes of the state between steps; empty: not known
+  std::optional<Hashes> frozen_;             // hashes of FrozenState before the leg's first step
 };
 
 }  // namespace lockstep

@@ -124,13 +124,12 @@ absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, 
 
 absl::Status ReplicaGuard::AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
                                       Communicator& ranks) {
-  const bool is_due = every_ > 0 && steps % every_ == 0;
-  return is_due ? BeforeSaving(steps, state, ranks) : absl::OkStatus();
+  return schedule_.IsDueBehind(steps) ? BeforeSaving(steps, state, ranks) : absl::OkStatus();
 }
 
 absl::Status ReplicaGuard::BeforeSaving(int64_t steps, const std::vector<StateTensor>& state,
                                         Communicator& ranks) {
-  if (every_ == 0 || steps == compared_steps_) return absl::OkStatus();
+  if (!schedule_.checks() || steps == compared_steps_) return absl::OkStatus();
   compared_steps_ = steps;
   const absl::Status same = CheckReplicas(steps, state, kernels_, ranks);
   if (same.ok()) sound_.Compared(steps);

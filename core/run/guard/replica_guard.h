@@ -8,6 +8,7 @@
 #include "core/checkpoint/state_tensor.h"
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
+#include "core/run/guard/check_schedule.h"
 #include "core/run/guard/sound_state.h"
 
 namespace lockstep {
@@ -39,14 +40,13 @@ std::vector<ReplicaFault> FindFaults(const std::vector<std::vector<HeldHash>>& h
 absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, Kernels& kernels,
                            Communicator& ranks);
 
-// CheckReplicas for a run that wants it (guard.every): after so many steps, and before each
-// checkpoint and copy in memory. One rank tells what was found: DataLoss, as above.
+// CheckReplicas for a run that wants it (guard.every): behind the steps of its schedule, and before
+// each checkpoint and copy in memory. One rank tells what was found: DataLoss, as above.
 class ReplicaGuard {
  public:
-  // Steps between comparisons; 0: none is made. The kernels outlive it, and so does `sound`, which
-  // hears of each comparison.
-  ReplicaGuard(int64_t every, Kernels& kernels, SoundState& sound)
-      : every_(every), kernels_(kernels), sound_(sound) {}
+  // The kernels outlive it, and so does `sound`, which hears of each comparison.
+  ReplicaGuard(const CheckSchedule& schedule, Kernels& kernels, SoundState& sound)
+      : schedule_(schedule), kernels_(kernels), sound_(sound) {}
 
   // The state after `steps` steps, where a comparison is due.
   absl::Status AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
@@ -60,7 +60,7 @@ class ReplicaGuard {
   void Forget() { compared_steps_ = -1; }
 
  private:
-  const int64_t every_;
+  const CheckSchedule schedule_;
   Kernels& kernels_;
   SoundState& sound_;
   int64_t compared_steps_ = -1;  // behind the state that was compared last

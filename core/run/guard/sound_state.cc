@@ -20,11 +20,11 @@ void SoundState::Resumed(int64_t steps, int64_t checked_steps) {
 }
 
 void SoundState::Checked(int64_t steps) {
-  if (every_ > 0 && steps % every_ == 0) checked_ = steps;
+  if (schedule_.IsDueBehind(steps)) checked_ = steps;
 }
 
 std::optional<int64_t> SoundState::checked_steps() const {
-  if (every_ == 0) return std::nullopt;
+  if (!schedule_.checks()) return std::nullopt;
   return checked_;
 }
 
@@ -40,7 +40,7 @@ absl::Status SoundState::Agree(const absl::Status& own, const Suspects& suspects
 }
 
 absl::Status SoundState::Share(Communicator& world) {
-  if (every_ == 0) return absl::OkStatus();
+  if (!schedule_.checks()) return absl::OkStatus();
   std::array<int64_t, 2> steps = {checked_, compared_};
   LS_RETURN_IF_ERROR(AllReduceNumbers(world, absl::MakeSpan(steps), ReduceOp::kMax, kLabel));
   checked_ = steps[0];

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "core/comm/communicator.h"
+#include "core/run/guard/check_schedule.h"
 
 namespace lockstep {
 
@@ -27,8 +28,8 @@ class SoundState {
   // Sets suspects aside; an error where that failed.
   using SetAside = std::function<absl::Status(const Suspects& suspects)>;
 
-  // Steps between checks; 0: there are none.
-  SoundState(int64_t every, SetAside set_aside) : every_(every), set_aside_(std::move(set_aside)) {}
+  SoundState(const CheckSchedule& schedule, SetAside set_aside)
+      : schedule_(schedule), set_aside_(std::move(set_aside)) {}
 
   // The run goes on from a checkpoint with `steps` steps behind it, `checked_steps` of them behind
   // the newest check. All replicas have read the same.
@@ -61,7 +62,7 @@ class SoundState {
   absl::Status Share(Communicator& world);
 
  private:
-  const int64_t every_;
+  const CheckSchedule schedule_;
   const SetAside set_aside_;
   int64_t checked_ = 0, compared_ = 0;
 };

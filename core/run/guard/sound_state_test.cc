@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 absl::Status Keep(const SoundState::Suspects& /*suspects*/) { return absl::OkStatus(); }
 
 TEST(SoundStateTest, WhatIsSoundDependsOnWhatWasFound) {
-  SoundState state(10, Keep);
+  SoundState state({.every = 10, .steps = 95}, Keep);
   state.Checked(7);  // no check was due
   EXPECT_EQ(state.checked_steps(), 0);
   state.Checked(10);
@@ -28,12 +28,14 @@ TEST(SoundStateTest, WhatIsSoundDependsOnWhatWasFound) {
   EXPECT_TRUE(SoundState::BehindCopy(14).are_copies_sound);
   state.Checked(20);
   EXPECT_EQ(state.SinceComparison().sound_steps, 20);
-  EXPECT_EQ(SoundState(0, Keep).checked_steps(), std::nullopt);
+  state.Checked(95);  // the last one
+  EXPECT_EQ(state.checked_steps(), 95);
+  EXPECT_EQ(SoundState({}, Keep).checked_steps(), std::nullopt);
 }
 
 // An attempt knows what the one before had checked.
 TEST(SoundStateTest, AResumedRunIsAsSuspectAsItsCheckpoint) {
-  SoundState state(10, Keep);
+  SoundState state({.every = 10, .steps = 95}, Keep);
   state.Resumed(/*steps=*/27, /*checked_steps=*/20);
   EXPECT_EQ(state.SinceCheck().sound_steps, 20);
   EXPECT_EQ(state.SinceComparison().sound_steps, 27);
@@ -42,7 +44,7 @@ TEST(SoundStateTest, AResumedRunIsAsSuspectAsItsCheckpoint) {
 TEST(SoundStateTest, AllRanksSetAsideBeforeOneTells) {
   std::atomic<int> aside = 0;
   const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) {
-    SoundState state(1, [&](const SoundState::Suspects& suspects) {
+    SoundState state({.every = 1}, [&](const SoundState::Suspects& suspects) {
       EXPECT_EQ(suspects.sound_steps, 4);
       ++aside;
       return absl::OkStatus();
@@ -62,7 +64,7 @@ TEST(SoundStateTest, AllRanksSetAsideBeforeOneTells) {
 
 TEST(SoundStateTest, WhatCannotBeSetAsideIsTold) {
   const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) {
-    const SoundState state(1, [&](const SoundState::Suspects&) {
+    const SoundState state({.every = 1}, [&](const SoundState::Suspects&) {
       return handle.rank() == 0 ? absl::FailedPreconditionError("read-only") : absl::OkStatus();
     });
     return state.Agree(absl::DataLossError("wrong bits"), state.SinceCheck(), handle.comm());
