@@ -52,12 +52,13 @@ auto Members(Is<CommTotals> auto& totals) {
 }
 auto Members(Is<RoutedStep> auto& step) { return std::tie(step.kind, step.numbers); }
 auto Members(Is<RankReport> auto& report) {
-  return std::tie(
-      report.trace, report.times, report.measured_steps, report.median_step_seconds,
-      report.kernel_nanos, report.memory, report.routed, report.traffic, report.start_traffic,
-      report.steps, report.steps_behind, report.ended_early, report.changes, report.slow_ranks,
-      report.prediction, report.profiles, report.losses, report.loss_scale, report.skipped_steps,
-      report.validation_at_start, report.validation, report.checkpoints, report.parameter_hash);
+  return std::tie(report.trace, report.idle_traces, report.times, report.measured_steps,
+                  report.median_step_seconds, report.kernel_nanos, report.memory, report.routed,
+                  report.traffic, report.start_traffic, report.steps, report.steps_behind,
+                  report.ended_early, report.changes, report.slow_ranks, report.prediction,
+                  report.profiles, report.losses, report.loss_scale, report.skipped_steps,
+                  report.validation_at_start, report.validation, report.checkpoints,
+                  report.parameter_hash);
 }
 
 template <typename T>
@@ -136,6 +137,14 @@ absl::StatusOr<std::vector<RankReport>> GatherReports(RankHandle& handle, const 
     at += count;
   }
   return reports;
+}
+
+void KeepLastLeg(int ranks, std::vector<RankReport>& reports) {
+  for (size_t rank = static_cast<size_t>(ranks); rank < reports.size(); ++rank) {
+    TraceRecord& trace = reports[rank].trace;
+    if (!trace.events.empty()) reports[0].idle_traces.push_back(std::move(trace));
+  }
+  reports.resize(static_cast<size_t>(ranks));
 }
 
 }  // namespace lockstep

@@ -42,6 +42,8 @@ struct RoutedStep {
 // prediction are those of the last leg.
 struct RankReport {
   TraceRecord trace;
+  // What ranks traced that the last leg leaves idle; in the first report alone (KeepLastLeg).
+  std::vector<TraceRecord> idle_traces;
   StepTimes times;             // added up over `measured_steps`
   int64_t measured_steps = 0;  // without the first ones, which warm up
   double median_step_seconds = 0;
@@ -75,5 +77,10 @@ absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes);
 
 // Called by all ranks. Rank 0 gets the reports of all, by rank; the others none.
 absl::StatusOr<std::vector<RankReport>> GatherReports(RankHandle& handle, const RankReport& own);
+
+// Cuts the reports of all ranks, by rank, to those of the last leg, which are the first `ranks`.
+// The ranks that it leaves idle have nothing to report but what they traced in earlier legs, which
+// the first report keeps (`idle_traces`).
+void KeepLastLeg(int ranks, std::vector<RankReport>& reports);
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ RankReport Example(int rank) {
                               .flow = "dp 3",
                               .flow_end = FlowEnd::kSource}},
                   .memory = {{.nanos = 6, .live_bytes = {64, 128}}}};
+  report.idle_traces = {{.rank = 7, .events = {{.name = "step 2"}}}};
   report.times.total = 100 + rank;
   report.times.phases[2] = 30;
   report.measured_steps = 4;
@@ -60,6 +61,10 @@ void ExpectExample(const RankReport& report, int rank) {
   ASSERT_EQ(report.trace.memory.size(), 1u);
   EXPECT_EQ(report.trace.memory[0].nanos, 6);
   EXPECT_EQ(report.trace.memory[0].live_bytes[1], 128);
+  ASSERT_EQ(report.idle_traces.size(), 1u);
+  EXPECT_EQ(report.idle_traces[0].rank, 7);
+  ASSERT_EQ(report.idle_traces[0].events.size(), 1u);
+  EXPECT_EQ(report.idle_traces[0].events[0].name, "step 2");
   EXPECT_EQ(report.steps_behind, 8);
   ASSERT_EQ(report.slow_ranks.size(), 1u);
   EXPECT_EQ(report.slow_ranks[0].windows, 3);
@@ -110,6 +115,18 @@ TEST(RankReportTest, CutBytesAreRefused) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(DecodeRankReport(absl::MakeConstSpan(bytes).first(size)).ok()) << size;
   }
+}
+
+TEST(RankReportTest, KeepsTheTracesOfIdleRanks) {
+  std::vector<RankReport> reports(4);
+  for (int rank = 0; rank < 4; ++rank) reports[rank].trace.rank = rank;
+  reports[0].trace.events = reports[2].trace.events = {{.name = "step 2"}};
+  KeepLastLeg(2, reports);
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[0].trace.events.size(), 1u);
+  ASSERT_EQ(reports[0].idle_traces.size(), 1u);  // rank 3 was idle when the others traced
+  EXPECT_EQ(reports[0].idle_traces[0].rank, 2);
+  EXPECT_EQ(reports[0].idle_traces[0].events[0].name, "step 2");
 }
 
 TEST(RankReportTest, RankZeroGetsAll) {

@@ -529,6 +529,7 @@ absl::Status WriteRunSummary(const RunDescription& run, const Reports& reports,
                              const std::optional<TimePrediction>& time) {
   std::vector<const TraceRecord*> traces;
   for (const RankReport& report : reports) traces.push_back(&report.trace);
+  for (const TraceRecord& trace : reports[0].idle_traces) traces.push_back(&trace);
   LS_RETURN_IF_ERROR(WriteChromeTrace(run.out + "/trace.json", traces));
   // The last file: a run that has a summary is complete.
   const std::string summary = run.out + "/summary.json";

@@ -197,7 +197,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
     if (handle.rank() != 0) return absl::OkStatus();
     const TrainingRun& last = LastLeg(*run);
-    reports.resize(static_cast<size_t>(last.settings.mesh.ranks()));
+    KeepLastLeg(last.settings.mesh.ranks(), reports);
     PredictMemory(last, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
     return WriteRunSummary(
         last, reports,

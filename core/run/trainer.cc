@@ -86,6 +86,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(ChangeTo(*leg_->next, step));
     }
     report_.ended_early = step < run_.settings.steps;
+    report_.trace = tools_.trace.Record();  // also of a rank that the last leg leaves idle
     return EndCopies(here_ == nullptr ? absl::OkStatus() : Finish(step));
   }
 
@@ -354,7 +355,6 @@ class Trainer {
     if (steps_here_ == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
     // By now it is known what has been routed where.
     report_.prediction.traffic = strategy().Predict().traffic;
-    report_.trace = tools_.trace.Record();
     report_.memory = rank().allocator().books();
     report_.routed = peaks_->steps();
     report_.checkpoints = saver_.costs();
@@ -594,8 +594,7 @@ absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
   LS_RETURN_IF_ERROR(RunRanks(WorldSize(run), LaunchOptionsOf(run), [&](RankHandle& handle) {
     return TrainRank(run, handle, reports[handle.rank()]);
   }));
-  // Ranks that the last leg leaves idle have nothing to report.
-  reports.resize(static_cast<size_t>(LastLeg(run).settings.mesh.ranks()));
+  KeepLastLeg(LastLeg(run).settings.mesh.ranks(), reports);
   return reports;
 }
 

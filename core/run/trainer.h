@@ -14,8 +14,9 @@ namespace lockstep {
 // the run directory and shows progress.
 absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& report);
 
-// Starts all ranks of a run; their reports, by rank. Where several ranks fail together,
-// post_mortem/ in the run directory keeps their ledgers.
+// Starts all ranks of a run, and returns the reports of those of its last leg, by rank
+// (KeepLastLeg). Where several ranks fail together, post_mortem/ in the run directory keeps their
+// ledgers.
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run);
 
 // The timeout of a run, and where the ledgers of its ranks go when it fails after it has begun. The

@@ -1,5 +1,6 @@
 // Runs with legs, and stopped runs, as processes under mpirun.
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kTables[] = R"([train]
@@ -26,6 +28,16 @@ micro_batches = 2
 tokens = 2
 features = 2
 )";
+
+// The ranks that have an event of that name in a trace.json.
+std::set<int> RanksThatTraced(const std::string& name, const std::string& trace) {
+  std::set<int> ranks;
+  const nlohmann::json document = nlohmann::json::parse(trace);
+  for (const nlohmann::json& event : document.at("traceEvents")) {
+    if (event.at("name") == name) ranks.insert(event.at("pid").get<int>());
+  }
+  return ranks;
+}
 
 class LegsMpiTest : public LaunchedRunTest {
  protected:
@@ -43,6 +55,8 @@ TEST_F(LegsMpiTest, ProcessesThatALegLeavesIdleComeBack) {
   const nlohmann::json summary = Summary("legs");
   EXPECT_EQ(summary["parameter_hash"], Summary("single")["parameter_hash"]);
   EXPECT_EQ(summary["ranks"], 2);
+  // Four ranks trained step 4, and the last leg has two of them.
+  EXPECT_THAT(RanksThatTraced("step 4", File("legs/trace.json")), ElementsAre(0, 1, 2, 3));
   ASSERT_EQ(summary["changes_of_mesh"].size(), 3u);
   for (const nlohmann::json& change : summary["changes_of_mesh"]) {
     EXPECT_EQ(change["bytes"]["predicted"], change["bytes"]["measured"]) << change;

@@ -26,6 +26,8 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Field;
 using ::testing::HasSubstr;
 
 // A cut that all of the meshes below divide.
@@ -203,6 +205,21 @@ TEST(LegsTest, GoesOnInTheLegOfTheCheckpointThatIsSound) {
   ASSERT_EQ(ranks[0].changes.size(), 1u);  // the run goes on behind 3 steps, with fsdp
   EXPECT_EQ(ranks[0].changes[0].steps, 4);
   EXPECT_EQ(Losses(), losses);
+}
+
+// The trace is of step 2, in the first leg.
+TEST(LegsTest, RanksThatTheLastLegLeavesIdleKeepTheirTraces) {
+  const std::vector<RankReport> ranks =
+      RunLegs(SmallGptConfig(), With(kCut, {"train.steps=5", "trace.first_step=2", "trace.steps=1",
+                                            LegsAssignment({"3: ddp dp=4", "2: gpipe pp=2"})}));
+  ASSERT_EQ(ranks.size(), 2u);
+  std::vector<const TraceRecord*> traces = {&ranks[0].trace, &ranks[1].trace};
+  for (const TraceRecord& trace : ranks[0].idle_traces) traces.push_back(&trace);
+  ASSERT_EQ(traces.size(), 4u);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(traces[rank]->rank, rank);
+    EXPECT_THAT(traces[rank]->events, Contains(Field(&TraceEvent::name, "step 2")));
+  }
 }
 
 // With this factor every loss jumps that is compared at all, and the fifth is the first.
