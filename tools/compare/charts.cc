@@ -130,13 +130,15 @@ struct Scaling {
   std::map<int64_t, double> best = {};  // units a second, by ranks
 };
 
-// By strategy and kind of mesh. A strategy's runs of one rank are where each of its lines begins.
+// By strategy and kind of mesh, without runs with legs, which have several. A strategy's runs of
+// one rank are where each of its lines begins.
 std::map<std::pair<std::string, std::string>, Scaling> Scalings(const ComparedWorkload& workload) {
   std::map<std::pair<std::string, std::string>, Scaling> scalings;
   for (const bool of_one_rank : {false, true}) {
     for (size_t i = 0; i < workload.runs.size(); ++i) {
       const RunRecord& run = workload.runs[i].run;
-      if (!run.complete() || (run.ranks == 1) != of_one_rank) continue;
+      if (!run.complete() || !run.legs.empty()) continue;
+      if ((run.ranks == 1) != of_one_rank) continue;
       std::vector<Scaling*> lines;
       for (auto& [key, scaling] : scalings) {
         if (of_one_rank && key.first == run.strategy) lines.push_back(&scaling);

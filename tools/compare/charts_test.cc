@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/config/legs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/compare/comparison.h"
@@ -149,6 +150,12 @@ TEST(ComparisonChartsTest, ThroughputHasALineAKindOfMesh) {
   EXPECT_THAT(lines[1].points, ElementsAre(Pair(1, 100), Pair(2, 200), Pair(4, 400)));
 }
 
+TEST(ComparisonChartsTest, ARunWithLegsIsNoPointOfItsLastStrategy) {
+  RunRecord legs = MakeRun("ddp", 4);
+  legs.legs = {Leg::Parse("1: single").value(), Leg::Parse("1: ddp dp=4").value()};
+  EXPECT_THAT(Ids(ChartsOf({MakeRun("ddp", 2), legs})), Not(Contains("w-throughput")));
+}
+
 TEST(ComparisonChartsTest, SizesOfDifferentKindsAreNoSeries) {
   RunRecord tp = MakeRun("tp", 2), both = MakeRun("tp", 4);
   tp.mesh = "pp=1,dp=1,tp=2";
@@ -225,6 +232,23 @@ TEST(StepChartsTest, ShowsTheFullestRanksMemoryWithItsPeak) {
   EXPECT_EQ(chart.lines[1].name, "gradients");
   EXPECT_THAT(chart.lines[1].points,
               ElementsAre(Pair(0, 0), Pair(0, 0), Pair(0.5001, 70), Pair(0.5002, 5), Pair(1, 5)));
+}
+
+// The last leg goes on to the end, whatever its steps.
+TEST(StepChartsTest, NamesTheLegThatHasTheStep) {
+  ComparedRun compared = TracedRun();
+  compared.run.legs = {Leg::Parse("4: single").value(), Leg::Parse("1: ddp dp=2 tp=2").value(),
+                       Leg::Parse("1: tp tp=2").value()};
+  const auto title = [&compared](int64_t step) {
+    compared.run.step_trace->step = step;
+    return StepCharts(compared, "r").at(0).title;
+  };
+  EXPECT_EQ(title(3), "ddp: step 3 of all ranks, leg 1 of 3, single");
+  EXPECT_EQ(title(4), "ddp: step 4 of all ranks, leg 2 of 3, ddp dp=2 tp=2");
+  EXPECT_EQ(title(5), "ddp: step 5 of all ranks, leg 3 of 3, tp tp=2");
+  EXPECT_EQ(title(9), "ddp: step 9 of all ranks, leg 3 of 3, tp tp=2");
+  compared.run.legs.clear();
+  EXPECT_EQ(title(9), "ddp: step 9 of all ranks");
 }
 
 TEST(StepChartsTest, NoTraceNoCharts) { EXPECT_THAT(StepCharts(ComparedRun(), "r"), IsEmpty()); }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/config/legs.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,7 @@ constexpr const char* kTablesOfTheRun[] = {"mesh",
                                            "guard"};
 
 bool BelongsToTheRun(const std::string& key) {
+  if (key == "train.legs") return true;  // strategies on meshes
   // Compared as the summaries tell them, which know those that the mesh has given.
   if (key == "cut.shards" || key == "cut.tokens" || key == "cut.features") return true;
   const auto in_table = [&key](const std::string& table) {
@@ -74,22 +76,41 @@ std::string ByDirectory(const RunRecord& run, int names) {
   return absl::StrJoin(path.end() - std::min(names, all), path.end(), "/");
 }
 
+// What a run trains under: "ddp", or "3 legs, ddp -> fsdp -> gpipe", which leaves out the middle of
+// many legs.
+std::string StrategyOf(const RunRecord& run) {
+  constexpr size_t kNamedLegs = 4;
+  if (run.legs.empty() || !run.complete()) return run.strategy;
+  std::vector<std::string> names;
+  for (const Leg& leg : run.legs) names.push_back(leg.formation.strategy);
+  if (names.size() > kNamedLegs) {
+    names.erase(names.begin() + 2, names.end() - 1);
+    names.insert(names.end() - 1, "...");
+  }
+  return absl::StrCat(run.legs.size(), " legs, ", absl::StrJoin(names, " -> "));
+}
+
 // The strategy, and where there are several runs of it, the first that tells each from all others.
 std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
+  const std::string strategy = StrategyOf(run);
   std::vector<const RunRecord*> alike;
   for (const ComparedRun& other : workload.runs) {
-    if (other.run.strategy == run.strategy) alike.push_back(&other.run);
+    if (StrategyOf(other.run) == strategy) alike.push_back(&other.run);
   }
   // Beside runs with adapters, its strategy does not tell what a run without them is there for.
   const bool tells =
       HasAdapters(run) || std::ranges::none_of(workload.runs, HasAdapters, &ComparedRun::run);
-  if (alike.size() == 1 && tells) return run.strategy;
-  if (alike.size() == 1) return absl::StrCat(run.strategy, " (", ByDirectory(run, 1), ")");
+  if (alike.size() == 1 && tells) return strategy;
+  if (alike.size() == 1) return absl::StrCat(strategy, " (", ByDirectory(run, 1), ")");
   constexpr int kMostNames = 8;
   std::vector<std::function<std::string(const RunRecord&)>> distinctions;
   if (std::ranges::all_of(alike, &RunRecord::complete)) {  // others do not tell
-    distinctions = {[](auto& of) { return of.ranks == 1 ? "1 rank" : ShortMesh(of.mesh); },
-                    [](auto& of) { return absl::StrCat(of.shards, " x ", of.micro_batches); }};
+    if (run.legs.empty()) {                                // the mesh is that of the last leg
+      distinctions.emplace_back(
+          [](auto& of) { return of.ranks == 1 ? "1 rank" : ShortMesh(of.mesh); });
+    }
+    distinctions.emplace_back(
+        [](auto& of) { return absl::StrCat(of.shards, " x ", of.micro_batches); });
   }
   for (int names = 1; names < kMostNames; ++names) {
     distinctions.push_back([names](const RunRecord& of) { return ByDirectory(of, names); });
@@ -98,15 +119,22 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
     std::set<std::string> names;
     for (const RunRecord* other : alike) names.insert(distinction(*other));
     if (names.size() == alike.size() && !names.contains("")) {
-      return absl::StrCat(run.strategy, " (", distinction(run), ")");
+      return absl::StrCat(strategy, " (", distinction(run), ")");
     }
   }
-  return absl::StrCat(run.strategy, " (", run.directory, ")");
+  return absl::StrCat(strategy, " (", run.directory, ")");
 }
 
 }  // namespace
 
 std::string ShortMesh(const std::string& mesh) { return absl::StrJoin(DividedAxes(mesh), " "); }
+
+std::string ShortFormation(const std::string& formation) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(formation, absl::MaxSplits(' ', 1));
+  const std::string mesh = ShortMesh(parts.second);
+  return absl::StrCat(parts.first, mesh.empty() ? "" : " ", mesh);
+}
 
 std::string MeshKind(const std::string& mesh) {
   std::vector<std::string> axes = DividedAxes(mesh);

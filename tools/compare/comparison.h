@@ -15,8 +15,8 @@ namespace lockstep {
 // A run beside the one that it is measured by.
 struct ComparedRun {
   RunRecord run;
-  // The strategy; where that does not tell runs apart, or what a run is there for, with the mesh,
-  // the batch's cut or the directory's last name, whichever does.
+  // The strategy, or those of the legs; where that does not tell runs apart, or what a run is there
+  // for, with the mesh, the batch's cut or the directory's last name, whichever does.
   std::string label;
   bool is_reference = false;
   // Against the reference; none where there is no reference, or one of the two is not complete.
@@ -45,6 +45,9 @@ struct ComparedWorkload {
 
 // What a summary calls "pp=1,dp=2,tp=1", without the axes of size 1: "dp=2"; empty for one rank.
 std::string ShortMesh(const std::string& mesh);
+
+// What a change of mesh calls "ddp pp=1,dp=2,tp=1", in the same way: "ddp dp=2".
+std::string ShortFormation(const std::string& formation);
 
 // The axes of a mesh along which there are several ranks: "dp x tp"; empty for one rank.
 std::string MeshKind(const std::string& mesh);

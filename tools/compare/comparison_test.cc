@@ -2,7 +2,10 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_join.h"
+#include "core/config/legs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -12,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::SizeIs;
 
 RunRecord MakeRun(const std::string& workload, const std::string& strategy, int64_t shards,
                   const std::vector<LossPoint>& losses = {{0, 2.0}, {1, 1.0}}) {
@@ -122,6 +126,51 @@ TEST(CompareRunsTest, TellsWhatDiffersBeyondTheStrategy) {
   EXPECT_THAT(runs[2].differences_of_config,
               ElementsAre(Config::Difference{"model.width", "3", ""},
                           Config::Difference{"train.steps", "8", "9"}));
+}
+
+// A run with these legs; its summary has the last one's strategy.
+RunRecord MakeRunWithLegs(const std::vector<std::string>& legs) {
+  RunRecord run = MakeRun("a", "", 2);
+  std::vector<std::string> quoted;
+  for (const std::string& leg : legs) {
+    run.legs.push_back(Leg::Parse(leg).value());
+    quoted.push_back("'" + leg + "'");
+  }
+  run.strategy = run.legs.back().formation.strategy;
+  run.config = Toml("train.legs = [" + absl::StrJoin(quoted, ", ") + "]");
+  return run;
+}
+
+TEST(LegsTest, AreOfTheRunAndNameIt) {
+  RunRecord legs = MakeRunWithLegs({"1: ddp dp=2", "1: fsdp dp=2", "1: tp tp=2"});
+  const RunRecord many =
+      MakeRunWithLegs({"1: ddp dp=2", "1: fsdp dp=2", "1: single", "1: cp cp=2", "1: tp tp=2"});
+  const auto runs =
+      CompareRuns({MakeRun("a", "single", 2), MakeRun("a", "tp", 2), legs, many})[0].runs;
+  EXPECT_THAT(runs[2].differences_of_config, IsEmpty());
+  EXPECT_THAT(runs[2].differences_of_run, SizeIs(1));
+  EXPECT_EQ(runs[1].label, "tp");
+  EXPECT_EQ(runs[2].label, "3 legs, ddp -> fsdp -> tp");
+  EXPECT_EQ(runs[3].label, "5 legs, ddp -> fsdp -> ... -> tp");
+}
+
+// Their mesh is that of the last leg, and tells nothing.
+TEST(LegsTest, RunsWithTheSameStrategiesAreToldApart) {
+  RunRecord first = MakeRunWithLegs({"1: ddp dp=2", "1: tp tp=2"}), second = first;
+  first.ranks = second.ranks = 4;
+  first.mesh = "pp=1,dp=2,tp=2";
+  second.mesh = "pp=1,dp=1,tp=4";
+  first.directory = "/runs/one";
+  second.directory = "/runs/two";
+  const auto runs = CompareRuns({first, second})[0].runs;
+  EXPECT_EQ(runs[0].label, "2 legs, ddp -> tp (one)");
+  EXPECT_EQ(runs[1].label, "2 legs, ddp -> tp (two)");
+}
+
+TEST(MeshNameTest, AFormationIsAStrategyAndItsMesh) {
+  EXPECT_EQ(ShortFormation("fsdp pp=1,dp=2,tp=2"), "fsdp dp=2 tp=2");
+  EXPECT_EQ(ShortFormation("single pp=1,dp=1,tp=1"), "single");
+  EXPECT_EQ(ShortFormation(""), "");
 }
 
 TEST(MeshNameTest, LeavesOutWhatIsNotDivided) {

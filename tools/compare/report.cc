@@ -63,6 +63,12 @@ void AddNotes(const ComparedWorkload& workload, Section& section) {
                        List(compared.differences_of_run), ", which should move no curve"),
           Paragraph::Tone::kWarning});
     }
+    if (run.complete() && !run.legs.empty()) {
+      section.items.push_back(Paragraph{
+          absl::StrCat(compared.label, ": its ranks, times, memory and traffic are those of its ",
+                       "last leg, ", ShortFormation(absl::StrCat(run.strategy, " ", run.mesh))),
+          Paragraph::Tone::kNote});
+    }
     if (run.complete() && run.is_warm_up) {
       section.items.push_back(
           Paragraph{absl::StrCat(compared.label,
@@ -77,6 +83,7 @@ Section SectionOf(const ComparedWorkload& workload, const std::string& id) {
   Section section = {.title = NameOf(workload), .items = ComparisonTables(workload)};
   AddNotes(workload, section);
   for (Section::Item& item : LostRanks(workload)) section.items.push_back(std::move(item));
+  for (Section::Item& item : ChangesOfMesh(workload)) section.items.push_back(std::move(item));
   for (Section::Item& item : SlowRanks(workload)) section.items.push_back(std::move(item));
   for (Chart& chart : ComparisonCharts(workload, id)) section.items.push_back(std::move(chart));
   return section;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/config/legs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/report/html.h"
@@ -61,6 +62,26 @@ TEST(ComparisonReportTest, ShowsLostRanksAndThatTheCurveGoesOn) {
   EXPECT_THAT(Report({MakeRun("single"), run}),
               HasSubstr("ddp has not all losses of its reference"));
   EXPECT_THAT(Report({MakeRun("single"), MakeRun("ddp")}), Not(HasSubstr("lost")));
+}
+
+TEST(ComparisonReportTest, ShowsLegsAndTheirChangesOfMesh) {
+  RunRecord run = MakeRun("fsdp");
+  run.legs = {Leg::Parse("1: single").value(), Leg::Parse("1: fsdp dp=2").value()};
+  run.config = Config::FromString("train.legs = ['1: single', '1: fsdp dp=2']", "test").value();
+  run.changes_of_mesh = {{.steps = 1,
+                          .from = "single pp=1,dp=1,tp=1",
+                          .to = "fsdp pp=1,dp=2,tp=1",
+                          .seconds = 0.25,
+                          .sent_bytes = 3 << 20}};
+  const std::string report = Report({MakeRun("single"), MakeRun("fsdp"), run});
+  EXPECT_THAT(report, Not(HasSubstr("need not agree")));
+  EXPECT_THAT(report, ContainsRegex("2 legs, single -> fsdp +2 +dp=2, last leg"));
+  EXPECT_THAT(report, ContainsRegex("\n *fsdp +2 +dp=2 +2 x 3"));
+  EXPECT_THAT(report, HasSubstr("traffic are those of its last leg, fsdp dp=2"));
+  EXPECT_THAT(report,
+              ContainsRegex("2 legs, single -> fsdp +1 +single +fsdp dp=2 +250 ms +3.0 MiB"));
+  EXPECT_THAT(Report({MakeRun("single"), MakeRun("fsdp")}),
+              AllOf(Not(HasSubstr("Changes of mesh")), Not(HasSubstr("last leg"))));
 }
 
 TEST(ComparisonReportTest, NamesSlowRanksWithThePartOfTheStep) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "core/base/clock.h"
 #include "tools/compare/charts.h"
@@ -62,6 +63,17 @@ std::vector<StepTrace::Memory> Thinned(const std::vector<StepTrace::Memory>& sam
   }
   thinned.push_back(samples.back());
   return thinned;
+}
+
+// "leg 1 of 3, ddp dp=4": the leg that has a step. Empty where a run has no legs.
+std::string LegOf(const RunRecord& run, int64_t step) {
+  if (run.legs.empty()) return "";
+  size_t leg = 0;  // the last one goes on to the end of the run
+  for (int64_t end = run.legs[0].steps; end <= step && leg + 1 < run.legs.size();) {
+    end += run.legs[++leg].steps;
+  }
+  return absl::StrCat("leg ", leg + 1, " of ", run.legs.size(), ", ",
+                      absl::StrReplaceAll(run.legs[leg].formation.ToString(), {{" mesh.", " "}}));
 }
 
 SpanChart Timeline(const StepTrace& trace) {
@@ -127,8 +139,10 @@ std::vector<Chart> StepCharts(const ComparedRun& compared, const std::string& id
   const StepTrace& trace = *compared.run.step_trace;
   SpanChart timeline = Timeline(trace);
   if (timeline.kinds.empty()) return charts;
+  const std::string leg = LegOf(compared.run, trace.step);
   charts.push_back({.id = id + "-timeline",
-                    .title = absl::StrCat(compared.label, ": step ", trace.step, " of all ranks"),
+                    .title = absl::StrCat(compared.label, ": step ", trace.step, " of all ranks",
+                                          leg.empty() ? "" : ", ", leg),
                     .body = std::move(timeline)});
   const auto most = std::ranges::max_element(trace.ranks, {}, Peak);
   if (most->memory.empty()) return charts;

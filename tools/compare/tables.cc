@@ -137,10 +137,15 @@ std::string BlocksOf(const std::vector<double>& scales, double lowest, double hi
   return drawing;
 }
 
+std::string MeshOf(const RunRecord& run) {
+  return absl::StrCat(run.ranks == 1 ? "-" : ShortMesh(run.mesh),
+                      run.legs.empty() ? "" : ", last leg");
+}
+
 Table ResultTable(const Runs& runs) {
   std::vector<RunColumn> columns = {
       {"ranks", [](auto& of) { return absl::StrCat(of.run.ranks); }},
-      {"mesh", [](auto& of) { return of.run.ranks == 1 ? "-" : ShortMesh(of.run.mesh); }, kLeft},
+      {"mesh", [](auto& of) { return MeshOf(of.run); }, kLeft},
       {"shards x micro",
        [](auto& of) { return absl::StrCat(of.run.shards, " x ", of.run.micro_batches); }},
       {"steps", [](auto& of) { return absl::StrCat(of.run.steps); }},
@@ -290,6 +295,25 @@ std::vector<Section::Item> LostRanks(const ComparedWorkload& workload) {
     items.push_back(Paragraph{absl::StrJoin(curves, "; "), Paragraph::Tone::kNote});
   }
   return items;
+}
+
+std::vector<Section::Item> ChangesOfMesh(const ComparedWorkload& workload) {
+  Table table = {.title = "Changes of mesh",
+                 .columns = {{"strategy", kLeft},
+                             {"behind step"},
+                             {"from", kLeft},
+                             {"to", kLeft},
+                             {"took"},
+                             {"sent by all ranks"}}};
+  for (const ComparedRun& compared : workload.runs) {
+    for (const RunRecord::MeshChange& change : compared.run.changes_of_mesh) {
+      table.Add({compared.label, absl::StrCat(change.steps), ShortFormation(change.from),
+                 ShortFormation(change.to), FormatDuration(change.seconds),
+                 FormatBytes(change.sent_bytes)});
+    }
+  }
+  if (table.rows.empty()) return {};
+  return {std::move(table)};
 }
 
 std::vector<Section::Item> SlowRanks(const ComparedWorkload& workload) {

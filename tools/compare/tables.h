@@ -20,6 +20,11 @@ std::vector<Section::Item> ComparisonTables(const ComparedWorkload& workload);
 // long that took; and whether the curve is still the reference's. Nothing where none was lost.
 std::vector<Section::Item> LostRanks(const ComparedWorkload& workload);
 
+// The changes of mesh of runs with legs: behind which step, from which strategy and mesh to which,
+// how long the change took and what ranks sent each other. Nothing where no run has changed its
+// mesh.
+std::vector<Section::Item> ChangesOfMesh(const ComparedWorkload& workload);
+
 // The ranks that runs have named as slower than others with the same work: how often, how much, and
 // in which part of the step. Nothing where none was named (or guard.straggler_factor was not set).
 std::vector<Section::Item> SlowRanks(const ComparedWorkload& workload);

@@ -169,18 +169,30 @@ void ReadExpertLoad(const Json& load, RunRecord& record) {
   }
 }
 
-// Rows of validation have neither, and rows of steps need not have them.
+void ReadChange(const Json& row, RunRecord& record) {
+  record.changes_of_mesh.push_back({.steps = Integer(row, "step") + 1,
+                                    .from = Text(row, "change_from"),
+                                    .to = Text(row, "change_to"),
+                                    .seconds = Number(row, "change_seconds"),
+                                    .sent_bytes = Integer(row, "change_bytes")});
+}
+
+// Rows of validation have none of this, and rows of steps need not have any.
 absl::Status ReadMetrics(bool scales_losses, RunRecord& record) {
   const std::string path = record.directory + "/metrics.jsonl";
   LS_RETURN_IF_ERROR(RowChecksums::CheckBeside(path));
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return scales_losses ? text.status() : absl::OkStatus();
   for (const auto line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
-    if (!scales_losses && !absl::StrContains(line, "expert_load")) continue;
+    if (!scales_losses && !absl::StrContains(line, "expert_load") &&
+        !absl::StrContains(line, "change_from")) {
+      continue;
+    }
     const Json row = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
     if (!row.is_object()) continue;
     if (scales_losses && row.contains("loss_scale")) ReadLossScale(row, record);
     if (row.contains("expert_load")) ReadExpertLoad(row["expert_load"], record);
+    if (row.contains("change_from")) ReadChange(row, record);
   }
   return absl::OkStatus();
 }
@@ -202,6 +214,18 @@ void ReadConfig(RunRecord& record) {
   ConfigReader top(record.config.Table("")), train(record.config.Table("train"));
   top.Read("name", &record.workload);
   train.Read("steps", &record.steps);
+  record.legs = ReadLegs(record.config).value_or(std::vector<Leg>());
+}
+
+// Legs that begin behind the last step are not reached, and a run that stays in one leg is like a
+// run without legs.
+void KeepReachedLegs(RunRecord& record) {
+  int64_t begin = 0;
+  size_t reached = 0;
+  for (; reached < record.legs.size() && begin < record.steps; ++reached) {
+    begin += record.legs[reached].steps;
+  }
+  record.legs.resize(reached > 1 ? reached : 0);
 }
 
 std::string LastName(const std::string& directory) {
@@ -256,6 +280,7 @@ RunRecord ReadRunRecord(const std::string& directory) {
   record.directory = directory;
   record.strategy = LastName(directory);
   record.problem = std::string(ReadFiles(record).message());
+  KeepReachedLegs(record);
   record.error = ReadError(directory);
   if (!record.complete() && !record.error.empty()) {
     absl::StrAppend(&record.problem, ": ", record.error);

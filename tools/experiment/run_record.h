@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/config/legs.h"
 #include "core/report/metrics.h"
 #include "core/report/restart_log.h"
 #include "tools/timeline/step_trace.h"
@@ -26,8 +27,8 @@ struct RunRank {
 };
 
 // A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed, and, when
-// it came to its end, summary.json, loss scales and the load of experts in metrics.jsonl, the last
-// step of trace.json, and restarts.jsonl of one that has lost ranks.
+// it came to its end, summary.json, loss scales, the load of experts and changes of mesh in
+// metrics.jsonl, the last step of trace.json, and restarts.jsonl of one that has lost ranks.
 struct RunRecord {
   enum class State {
     kMissing,     // no run at all, or nothing that can be read
@@ -45,8 +46,11 @@ struct RunRecord {
   std::string strategy;  // of a complete run; else the directory's last name
   std::vector<LossPoint> losses;
   int64_t steps = 0;  // that were asked for; of a run that ended early, those that it has
+  // The legs of the run (train.legs) that begin before `steps`; empty if it has no other than one.
+  std::vector<Leg> legs;
 
-  // The rest is from the summary; of a complete run only.
+  // The rest is from the summary; of a complete run only. With legs, strategy, mesh, ranks, times,
+  // memory and traffic are those of the last one.
   std::string mesh;  // "pp=1,dp=2,tp=1"
   int64_t ranks = 0;
   // How its sums are cut.
@@ -108,6 +112,15 @@ struct RunRecord {
     int64_t step = 0;       // the window's last, counted from 0
   };
   std::vector<SlowRank> slow_ranks;
+
+  // A change of mesh between two legs, in any attempt.
+  struct MeshChange {
+    int64_t steps = 0;       // behind it
+    std::string from, to;    // "ddp pp=1,dp=4,tp=1"
+    double seconds = 0;      // from the end of one step to where the next could begin
+    int64_t sent_bytes = 0;  // by all ranks together
+  };
+  std::vector<MeshChange> changes_of_mesh;
 
   bool complete() const { return state == State::kComplete; }
 };

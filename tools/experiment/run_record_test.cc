@@ -128,6 +128,31 @@ TEST_F(RunRecordTest, ReadsTheLastStepOfATraceWhereThereIsOne) {
   EXPECT_FALSE(ReadRunRecord(run_).step_trace.has_value());
 }
 
+TEST_F(RunRecordTest, ReadsLegsAndChangesOfMesh) {
+  WriteRun();
+  EXPECT_TRUE(ReadRunRecord(run_).legs.empty());
+  const auto write_legs = [&](const std::string& legs) {
+    Write("config.toml", "name = 'gpt_markov'\n[train]\nsteps = 2\nlegs = [" + legs + "]\n");
+  };
+  write_legs("'1: single', '4: ddp dp=2', '1: single'");
+  Write("metrics.jsonl", R"({"step": 0, "loss": 2.5}
+{"step": 0, "change_from": "single pp=1,dp=1,tp=1", "change_to": "ddp pp=1,dp=2,tp=1", "change_seconds": 0.25, "change_bytes": 4096}
+)");
+  const RunRecord record = ReadRunRecord(run_);
+  ASSERT_TRUE(record.complete()) << record.problem;
+  ASSERT_EQ(record.legs.size(), 2u) << "the third begins behind the last step";
+  EXPECT_EQ(record.legs[1].formation.strategy, "ddp");
+  ASSERT_EQ(record.changes_of_mesh.size(), 1u);
+  const RunRecord::MeshChange& change = record.changes_of_mesh[0];
+  EXPECT_EQ(change.steps, 1);
+  EXPECT_EQ(change.from, "single pp=1,dp=1,tp=1");
+  EXPECT_EQ(change.to, "ddp pp=1,dp=2,tp=1");
+  EXPECT_EQ(change.seconds, 0.25);
+  EXPECT_EQ(change.sent_bytes, 4096);
+  write_legs("'2: ddp dp=2', '2: single'");
+  EXPECT_TRUE(ReadRunRecord(run_).legs.empty()) << "all steps are in the first";
+}
+
 TEST_F(RunRecordTest, NotFiniteNumbersAreNan) {
   WriteRun();
   Write("summary.json", R"({"steps": 2, "validation_loss": null})");
