@@ -152,7 +152,8 @@ const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord
     return std::tie(of.shards, of.micro_batches, of.tokens, of.features);
   };
   const auto found = std::ranges::find_if(runs, [&](const RunRecord& other) {
-    return other.complete() && (other.strategy == "single" || other.strategy == "lora") &&
+    return other.complete() && other.legs.empty() &&
+           (other.strategy == "single" || other.strategy == "lora") &&
            other.workload == run.workload && HasAdapters(other) == HasAdapters(run) &&
            cut(other) == cut(run);
   });

@@ -57,7 +57,7 @@ bool HasAdapters(const RunRecord& run);
 
 // What a run is measured by: the first complete run on one rank, of `single` or `lora`, that trains
 // what it does of the same workload (all of the model, or adapters) and cuts the batch as it does.
-// Null if there is none.
+// Null if there is none: a run with legs is no reference, even if its last leg has one rank.
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs);
 
 // Groups runs by workload, in the order in which they are given.

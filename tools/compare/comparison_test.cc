@@ -154,6 +154,18 @@ TEST(LegsTest, AreOfTheRunAndNameIt) {
   EXPECT_EQ(runs[3].label, "5 legs, ddp -> fsdp -> ... -> tp");
 }
 
+// Their summary says `single`, though other strategies have trained the first steps.
+TEST(LegsTest, ARunThatEndsOnOneRankIsNoReference) {
+  RunRecord legs = MakeRunWithLegs({"1: ddp dp=2", "1: single"});
+  legs.losses[1].loss = 1.5;
+  const auto runs = CompareRuns({legs, MakeRun("a", "single", 2), MakeRun("a", "ddp", 2)})[0].runs;
+  EXPECT_FALSE(runs[0].is_reference);
+  EXPECT_TRUE(runs[0].parts());
+  EXPECT_TRUE(runs[1].is_reference);
+  EXPECT_FALSE(runs[2].parts());
+  EXPECT_FALSE(CompareRuns({legs})[0].runs[0].curve.has_value());
+}
+
 // Their mesh is that of the last leg, and tells nothing.
 TEST(LegsTest, RunsWithTheSameStrategiesAreToldApart) {
   RunRecord first = MakeRunWithLegs({"1: ddp dp=2", "1: tp tp=2"}), second = first;
