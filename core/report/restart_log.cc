@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -23,6 +24,8 @@ namespace lockstep {
 namespace {
 
 constexpr char kLaunched[] = "launched";
+constexpr size_t kLongestCause = 500;  // bytes
+constexpr absl::string_view kCut = "...";
 
 std::string PathOf(const std::string& out) { return absl::StrCat(out, "/", kRestartsFile); }
 
@@ -59,7 +62,7 @@ std::string Restart::ToRow() const {
                                 {"state", state},
                                 {"formation", formation}};
   if (went_on()) row["seconds"] = seconds;
-  return row.dump();
+  return row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 absl::Status WriteResumed(const std::string& out, const ResumedFrom& from) {
@@ -79,13 +82,21 @@ absl::StatusOr<ResumedFrom> ReadResumed(const std::string& out) {
                      .state = json["state"].get<std::string>()};
 }
 
-Restart RestartNow(std::string cause) {
+std::string CauseOf(absl::string_view message) {
+  const absl::string_view line = message.substr(0, message.find('\n'));
+  if (line.size() <= kLongestCause) return std::string(line);
+  size_t size = kLongestCause - kCut.size();
+  while (size > 0 && (line[size] & 0xC0) == 0x80) --size;  // not amid a character of UTF-8
+  return absl::StrCat(line.substr(0, size), kCut);
+}
+
+Restart RestartNow(absl::string_view message) {
   const std::time_t now = std::time(nullptr);
   std::tm parts;
   gmtime_r(&now, &parts);
   char text[32];
   std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return {.time = text, .cause = std::move(cause)};
+  return {.time = text, .cause = CauseOf(message)};
 }
 
 absl::Status BeginRestarts(const std::string& out, const std::string& formation) {

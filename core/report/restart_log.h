@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace lockstep {
 
@@ -17,7 +18,7 @@ inline constexpr char kRestartsFile[] = "restarts.jsonl";
 // The ranks of a run have ended before the run was complete, and were started again.
 struct Restart {
   std::string time = {};       // of the end, in UTC: "2026-11-24T12:00:00Z"
-  std::string cause = {};      // "rank 2: killed by signal 9 (Killed)"
+  std::string cause = {};      // "rank 2: killed by signal 9 (Killed)", or what ranks have told
   int64_t steps = 0;           // behind the checkpoint that the run went on from; 0: none
   std::string state = {};      // where that lay: "memory", "disk"; empty: there was none
   std::string formation = {};  // that went on: "ddp dp=4"
@@ -29,6 +30,7 @@ struct Restart {
   // "rank 2: killed by signal 9 (Killed): going on with ddp dp=4 from step 40 in memory"
   std::string Describe() const;
   // A row of the file, JSON without the end of the line; seconds are left out where there are none.
+  // Bytes that are no UTF-8, as paths may have them, are replaced.
   std::string ToRow() const;
 
   friend bool operator==(const Restart&, const Restart&) = default;
@@ -50,8 +52,11 @@ struct ResumedFrom {
 absl::Status WriteResumed(const std::string& out, const ResumedFrom& from);
 absl::StatusOr<ResumedFrom> ReadResumed(const std::string& out);
 
-// A restart whose ranks end now.
-Restart RestartNow(std::string cause);
+// The first line of a message, cut to 500 bytes: what a row has room for.
+std::string CauseOf(absl::string_view message);
+
+// A restart whose ranks end now. Its cause is CauseOf(message).
+Restart RestartNow(absl::string_view message);
 
 // Begins the file, if it is not there.
 absl::Status BeginRestarts(const std::string& out, const std::string& formation);

@@ -51,6 +51,25 @@ TEST_F(RestartLogTest, ReadsWhatWasAppended) {
   EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, again_));
 }
 
+TEST_F(RestartLogTest, ACauseIsTheFirstLineOfAMessageAndBounded) {
+  EXPECT_EQ(RestartNow("rank 1 is lost\nit called").cause, "rank 1 is lost");
+  EXPECT_EQ(CauseOf(""), "");
+  EXPECT_EQ(CauseOf(std::string(500, 'a')), std::string(500, 'a'));
+  EXPECT_EQ(CauseOf(std::string(501, 'a')), std::string(497, 'a') + "...");
+  std::string umlauts = "a";  // of two bytes each: the cut would be amid one
+  while (umlauts.size() < 600) umlauts += "\u00fc";
+  EXPECT_EQ(CauseOf(umlauts), umlauts.substr(0, 497) + "...");
+  EXPECT_EQ(CauseOf("a" + umlauts), "a" + umlauts.substr(0, 495) + "...");
+}
+
+TEST_F(RestartLogTest, ACauseMayHaveBytesThatAreNoText) {
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=4"), absl::OkStatus());
+  Restart odd = killed_;
+  odd.cause = "cannot read \"\xff\"";
+  ASSERT_EQ(AppendRestart(out_, odd), absl::OkStatus());
+  EXPECT_EQ(ReadRestarts(out_).value().at(0).cause, "cannot read \"\uFFFD\"");
+}
+
 TEST_F(RestartLogTest, ARowThatAKillHasCutShortHarmsNoOther) {
   ASSERT_EQ(BeginRestarts(out_, "ddp dp=4"), absl::OkStatus());
   ASSERT_EQ(AppendRestart(out_, killed_), absl::OkStatus());

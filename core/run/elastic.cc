@@ -131,7 +131,7 @@ class ElasticRun {
   // none is left.
   absl::Status GoOn(const absl::Status& cause) {
     const int64_t lost_nanos = NowNanos();
-    Restart restart = RestartNow(FirstLine(cause.message()));
+    Restart restart = RestartNow(cause.message());
     LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListRunCheckpoints(first_.out));
     std::shared_ptr<TrainingRun> next;
     if (first_.next != nullptr) {

@@ -187,7 +187,8 @@ class Agent {
     }
     LS_ASSIGN_OR_RETURN(const GroupFolder folder, GroupFolder::Make(options_.out));
     if (PathExists(absl::StrCat(options_.out, "/", kRestartsFile))) {
-      Ended("the launcher was started again");
+      constexpr char kAgain[] = "the launcher was started again";
+      Ended(kAgain, kAgain);
     }
     LS_ASSIGN_OR_RETURN(const std::optional<int64_t> saved, NewestStep(options_.out));
     RestartLimit limit(options_.max_restarts, saved);
@@ -200,7 +201,7 @@ class Agent {
       // Ranks that were asked to stop for a larger mesh may have ended otherwise meanwhile.
       const std::string growth = std::exchange(grows_to_, "");
       if (!growth.empty() && is_whole && end.exit_code == kStoppedExitCode && stop_signal_ == 0) {
-        Ended(growth);
+        Ended(growth, growth);
         continue;
       }
       if (is_whole && (end.exit_code == 0 || end.exit_code == kStoppedExitCode)) {
@@ -212,24 +213,28 @@ class Agent {
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
-      LS_RETURN_IF_ERROR(CheckIsThere(end.Describe()));
+      GroupEnd seen = end;  // without what the ranks have told the user themselves
+      seen.told.clear();
+      LS_RETURN_IF_ERROR(CheckIsThere(seen.Describe()));
       LS_ASSIGN_OR_RETURN(const std::optional<int64_t> newest, NewestStep(options_.out));
       if (limit.IsPassed(newest) || options_.max_restarts == 0) {
         Finish(0);
         return absl::UnavailableError(absl::StrCat(
             "the ranks have ended ", std::max<int64_t>(1, limit.in_vain()),
-            " times without a new checkpoint, the last time by ", end.Describe(),
+            " times without a new checkpoint, the last time by ", seen.Describe(),
             "; their messages stand above. Look at ", options_.out,
             "/error.txt, save checkpoints more often (checkpoint.every), or raise --max_restarts"));
       }
-      Ended(end.Describe());
+      Ended(end.Describe(), seen.Describe());
     }
   }
 
  private:
-  // The ranks have ended; what becomes of it, Record writes down.
-  void Ended(const std::string& cause) {
+  // The ranks have ended; what becomes of it, Record writes down. `shown`: the cause as the
+  // launcher tells the user.
+  void Ended(const std::string& cause, const std::string& shown) {
     restart_ = RestartNow(cause);
+    shown_cause_ = shown;
     ended_nanos_ = NowNanos();
   }
 
@@ -340,7 +345,7 @@ class Agent {
 
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
     std::vector<std::string> program = placement.program;
-    if (restart_) LS_RETURN_IF_ERROR(CheckIsThere(restart_->cause));
+    if (restart_) LS_RETURN_IF_ERROR(CheckIsThere(shown_cause_));
     LS_ASSIGN_OR_RETURN(const std::optional<SavedState> newest, Newest(options_.out));
     int64_t steps = newest ? newest->steps : 0;
     if (newest) program.push_back("--resume");
@@ -348,7 +353,9 @@ class Agent {
       restart_->steps = steps;
       if (newest) restart_->state = newest->is_in_memory ? "memory" : "disk";
       restart_->formation = placement.formation;
-      std::fprintf(stderr, "%s\n", restart_->Describe().c_str());
+      Restart shown = *restart_;
+      shown.cause = shown_cause_;
+      std::fprintf(stderr, "%s\n", shown.Describe().c_str());
     }
     const std::vector<std::string> launcher = absl::StrSplit(
         absl::StrReplaceAll(options_.launcher,
@@ -374,10 +381,16 @@ class Agent {
       steps = restart_->steps = from->steps;
       restart_->state = from->state;
     };
+    // What ranks have told is read now: the next ones remove the file when they begin.
+    const auto with_word = [&](GroupEnd end) {
+      if (!HasChanged(kErrorFile, start)) return end;
+      end.told = CauseOf(ReadFile(absl::StrCat(options_.out, "/", kErrorFile)).value_or(""));
+      return end;
+    };
     const auto end_now = [&](std::string reason) {
       correct_restart();
       discovery.reset();  // `group` waits for all children
-      return group.EndNow(std::move(reason));
+      return with_word(group.EndNow(std::move(reason)));
     };
     do {
       if (!told_nanos && (group.HasLostRank() || HasChanged(kErrorFile, start)))
@@ -434,13 +447,14 @@ class Agent {
     } while (group.IsRunning());
     correct_restart();
     discovery.reset();
-    return group.End();
+    return with_word(group.End());
   }
 
   const AgentOptions& options_;
   std::string hosts_;
   std::string grows_to_;            // why ranks were asked to stop for a larger mesh; empty: no
   std::optional<Restart> restart_;  // that has not been written down
+  std::string shown_cause_;         // of restart_, as the user is told
   int64_t ended_nanos_ = 0;         // when the ranks ended last
   bool has_begun_ = false;          // ranks have written to the run directory
   bool has_discovered_ = false;     // the discovery script has worked

@@ -208,10 +208,13 @@ TEST_F(LaunchTest, AStoppedRankIsToldOfOnceAndTheRunGoesOn) {
   const ProcessResult result = launcher.Wait();
   ExpectTheRunOfSingle(result);
   const std::vector<std::string> lines = absl::StrSplit(result.err, '\n');
-  EXPECT_THAT(lines, Contains(HasSubstr("no answer within 2.0 s: ")).Times(1)) << result.err;
+  EXPECT_THAT(lines, Contains(StartsWith("no answer within 2.0 s: ")).Times(1)) << result.err;
   EXPECT_THAT(result.err, Not(HasSubstr("was told to stop")));
   EXPECT_THAT(result.err, Not(HasSubstr("Primary job")));
-  EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_THAT(restarts[0].cause, StartsWith("no answer within 2.0 s: "));
+  EXPECT_EQ(Summary("out")["restarts"][0]["cause"], restarts[0].cause);
 }
 
 TEST_F(LaunchTest, ALauncherThatOutlivesItsRanksIsEnded) {

@@ -26,8 +26,10 @@ struct GroupEnd {
   // an mpirun that was told to end itself (SIGTERM) is 1.
   bool only_lost = false;
   std::string reason = {};  // why it was ended from here; empty: it was not
+  std::string told = {};    // why ranks ended, as they have told; empty: none has
 
-  // "rank 2: killed by signal 9 (Killed)", "the launcher: ...", "exit code 69", or the reason
+  // Where a signal has ended ranks or the launcher: "rank 2: killed by signal 9 (Killed)", "the
+  // launcher: ...", or the reason. Otherwise what ranks have told, the reason, or "exit code 69".
   std::string Describe() const;
 };
 
