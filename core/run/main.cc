@@ -173,11 +173,12 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const ModelFactory& make_model, const TimePredictor& predict_time,
                                   const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kSignalsOfProcesses);
+  RunSignals signals(stop, kSignalsOfProcesses);
   LS_ASSIGN_OR_RETURN(
       const auto process,
       mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line))),
                           kRankLostExitCode));
+  signals.SetAmongProcesses(/*speaks=*/process->rank() == 0);
   absl::StatusOr<TrainingRun> run =
       PrepareLaunched(*process, command_line, strategy, make_model, strategies);
   if (run.ok()) run->stop = stop;

@@ -232,11 +232,14 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  // Whether the ranks begin a step: none does once any of them has been asked to stop. Threads that
-  // all have work need not ask each other, as they share the request; idle ranks wait here.
+  // Whether the ranks begin a step: none does once any of them has been asked to stop. Threads
+  // share the request, processes ask each other. Idle ranks first wait for the end of the step
+  // before: a rank that asked earlier would count a step as begun that others have not come to.
   absl::StatusOr<bool> MayBegin(int64_t step) {
+    const bool has_idle_ranks = leg_->settings.mesh.ranks() < tools_.world.size();
+    if (has_idle_ranks) LS_RETURN_IF_ERROR(tools_.world.Barrier("step").Wait());
     const bool may_begin = run_.stop->MayBegin(step);
-    if (!run_.are_processes && run_.next == nullptr) return may_begin;
+    if (!run_.are_processes) return may_begin;
     int64_t stops = may_begin ? 0 : 1;
     LS_RETURN_IF_ERROR(
         AllReduceNumbers(tools_.world, absl::MakeSpan(&stops, 1), ReduceOp::kMax, "stop"));

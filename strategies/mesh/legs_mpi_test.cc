@@ -1,5 +1,7 @@
 // Runs with legs, and stopped runs, as processes under mpirun.
 
+#include <algorithm>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kTables[] = R"([train]
 steps = 6
@@ -103,6 +106,39 @@ TEST_F(LegsMpiTest, ASignalToOneProcessStopsAllWithACheckpoint) {
     ASSERT_TRUE(resumed.ok()) << resumed.err;
     EXPECT_EQ(File(out + "/losses.csv"), File("undisturbed/losses.csv"));
     EXPECT_EQ(Summary(out)["parameter_hash"], Summary("undisturbed")["parameter_hash"]);
+  }
+}
+
+// The first process is halted amid a step, while the idle one hears the signal.
+TEST_F(LegsMpiTest, ASignalToAnIdleProcessEndsTheStepThatTheOthersTrain) {
+  for (const char* who : {"the idle one", "both"}) {
+    SCOPED_TRACE(who);
+    const std::string out = who == std::string("both") ? "both" : "idle";
+    const std::string losses = path(out + "/losses.csv"), first = path(out + ".pid");
+    const std::string signals =
+        absl::StrCat("until [ \"$(wc -l < ", losses, ")\" -gt 20 ]; do sleep 0.02; done; ",
+                     "kill -STOP $(cat ", first, "); wc -l < ", losses, " > ", path(out + ".rows"),
+                     "; kill -USR1 $$; ", out == "both" ? "kill -USR1 $(cat " + first + "); " : "",
+                     "sleep 0.5; kill -CONT $(cat ", first, ")");
+    const std::string program =
+        absl::StrCat("if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (", signals,
+                     ") 2>/dev/null & else echo $$ > ", first, "; fi; exec \"$@\"");
+    std::vector<std::string> launcher = MpiRun(2);
+    launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
+    const ProcessResult stopped =
+        Run(launcher, out, {"--legs", "400: single; 1: ddp dp=2", "--set", "checkpoint.every=0"});
+    EXPECT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.Describe() << stopped.err;
+    const std::string text = File(out + "/losses.csv");
+    const auto rows = std::count(text.begin(), text.end(), '\n');
+    EXPECT_LE(rows, std::stoll(File(out + ".rows")) + 1);  // the step that was halted
+    EXPECT_THAT(stopped.err, HasSubstr(absl::StrCat("stopped after step ", rows - 1, " of 401; ")));
+    EXPECT_THAT(stopped.err, Not(HasSubstr("stopping after step")));
+    const std::string notice = "stopping after the step that is being trained";
+    const size_t at = stopped.err.find(notice);
+    EXPECT_EQ(at != std::string::npos, out == "both") << stopped.err;
+    if (at != std::string::npos) {
+      EXPECT_EQ(stopped.err.find(notice, at + 1), std::string::npos) << stopped.err;
+    }
   }
 }
 

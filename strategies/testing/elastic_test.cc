@@ -3,13 +3,16 @@
 #include "core/run/elastic.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -485,6 +488,22 @@ TEST_F(ElasticTest, AStopEndsTheStepThatRanksAreAtNow) {
   };
   const auto ended = Train("ddp", Line({"mesh.dp=2", "checkpoint.every=0"}), losses);
   ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->reports[0].steps_behind, 2);
+}
+
+// The idle rank waits for the end of the step, and must not count the next one as begun.
+TEST_F(ElasticTest, AStopEndsTheStepThatTheOthersTrainBesideAnIdleRank) {
+  std::optional<int64_t> last;
+  also_at_ = [&](const RunPlace& place) {
+    if (place.step != 1 || place.where != Where::kStepEnd) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the idle rank comes to wait
+    last = stop_->Stop();
+  };
+  Losses none({});
+  const auto ended = Train(
+      "mesh", Line({"train.legs=[\"3: single\", \"1: ddp dp=2\"]", "checkpoint.every=0"}), none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(last, 2);
   EXPECT_EQ(ended->reports[0].steps_behind, 2);
 }
 

@@ -6,8 +6,10 @@
 #include <csignal>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 
 namespace lockstep {
@@ -36,8 +38,12 @@ void RunSignals::Take(int signal) {
   first_nanos_ = NowNanos();
   const std::optional<int64_t> steps = stop_->Stop();
   if (!steps) End(signal);
-  std::fprintf(stderr, "SIG%s: stopping after step %lld; a second signal ends at once\n",
-               sigabbrev_np(signal), static_cast<long long>(*steps));
+  const Notice notice = notice_;
+  if (notice == Notice::kNone) return;
+  const std::string last = notice == Notice::kWithStep ? absl::StrCat("step ", *steps)
+                                                       : "the step that is being trained";
+  std::fprintf(stderr, "SIG%s: stopping after %s; a second signal ends at once\n",
+               sigabbrev_np(signal), last.c_str());
 }
 
 }  // namespace lockstep

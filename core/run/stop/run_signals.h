@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -28,10 +29,18 @@ class RunSignals {
   // Made before other threads are started.
   RunSignals(std::shared_ptr<StopRequest> stop, absl::Span<const int> signals);
 
+  // For ranks that are processes, which agree on their last step only when they come to the next
+  // one: names no step, and where `speaks` is false leaves it to another process to say that the
+  // run stops. That a second signal ends this process is said all the same.
+  void SetAmongProcesses(bool speaks) { notice_ = speaks ? Notice::kWithoutStep : Notice::kNone; }
+
  private:
+  enum class Notice { kWithStep, kWithoutStep, kNone };
+
   void Take(int signal);
 
   const std::shared_ptr<StopRequest> stop_;
+  std::atomic<Notice> notice_ = Notice::kWithStep;
   int64_t first_nanos_ = 0;  // when the first signal came; the watcher's alone
   SignalWatcher watcher_;
 };
