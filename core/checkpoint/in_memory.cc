@@ -153,4 +153,15 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListRunCheckpoints(const std::strin
   return all;
 }
 
+bool IsNewestInMemory(const std::string& run_directory) {
+  const auto all = ListRunCheckpoints(run_directory);
+  if (!all.ok()) return true;
+  int64_t on_disk = -1, in_memory = -1;
+  for (const FoundCheckpoint& found : *all) {
+    int64_t& newest = IsInMemory(found.path) ? in_memory : on_disk;
+    newest = std::max(newest, found.step);
+  }
+  return in_memory > on_disk;
+}
+
 }  // namespace lockstep

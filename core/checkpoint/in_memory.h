@@ -60,4 +60,8 @@ absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders();
 // same step the one in memory comes later.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListRunCheckpoints(const std::string& run_directory);
 
+// Whether there is a copy in memory and no checkpoint on the disk that is as new. True as well
+// where checkpoints cannot be listed: a copy may then be all that is left.
+bool IsNewestInMemory(const std::string& run_directory);
+
 }  // namespace lockstep

@@ -147,5 +147,24 @@ TEST_F(InMemoryTest, TheNewestOfMemoryAndDiskComesLast) {
   EXPECT_EQ(ListRunCheckpoints(run_)->size(), 4u);
 }
 
+TEST_F(InMemoryTest, ACopyIsTheNewestWhereTheDiskHasNoneOfItsStep) {
+  EXPECT_FALSE(IsNewestInMemory(run_));
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  EXPECT_FALSE(IsNewestInMemory(run_));
+  const auto save = [](const std::string& folder, int64_t step) {
+    MakeCopy(CheckpointPath(folder, step, CheckpointFiles::kWhole), 1);
+  };
+  save(InMemoryFolder(run_), 17);
+  EXPECT_TRUE(IsNewestInMemory(run_));
+  save(run_ + "/checkpoints", 16);
+  EXPECT_TRUE(IsNewestInMemory(run_));
+  save(run_ + "/checkpoints", 17);
+  EXPECT_FALSE(IsNewestInMemory(run_));
+  save(InMemoryFolder(run_), 18);
+  EXPECT_TRUE(IsNewestInMemory(run_));
+  save(run_ + "/checkpoints", 20);
+  EXPECT_FALSE(IsNewestInMemory(run_));
+}
+
 }  // namespace
 }  // namespace lockstep

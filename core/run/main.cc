@@ -12,6 +12,7 @@
 #include "core/base/file.h"
 #include "core/base/program.h"
 #include "core/base/status.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/checkpoint/machines.h"
 #include "core/comm/agree.h"
 #include "core/comm/mpi/collective_queue.h"
@@ -43,12 +44,29 @@ namespace {
 // a busy machine, or of many, do not begin together.
 constexpr absl::Duration kLeastStart = absl::Seconds(30);
 
-// Says that a run has been stopped, and that it goes on from there.
+// What a run that was stopped behind `steps` steps goes on from.
+std::string WhatIsSaved(const TrainingRun& run, int64_t steps) {
+  const auto all = ListRunCheckpoints(run.out);
+  const bool is_any = all.ok() && !all->empty();
+  if (is_any && all->back().step == steps && !IsInMemory(all->back().path)) {
+    return "its checkpoint is whole: --resume goes on";
+  }
+  std::string text = "no checkpoint behind that step";
+  if (run.settings.checkpoint.keep == 0) {
+    absl::StrAppend(&text, ", as checkpoint.keep is 0");
+  } else if (run.settings.on_nan == OnNan::kContinue && steps > 0) {
+    absl::StrAppend(&text, ", as weights are infinite or NaN");
+  }
+  if (!is_any)
+    return absl::StrCat(text, ", and no earlier one: --resume has nothing to go on from");
+  const char* where = IsInMemory(all->back().path) ? "the copy in memory" : "the checkpoint";
+  return absl::StrCat(text, ": --resume goes on from ", where, " of step ", all->back().step);
+}
+
+// Says that a run has been stopped, and where it goes on.
 void PrintStopped(const TrainingRun& run, int64_t steps) {
-  const char* rest = run.settings.checkpoint.keep > 0 ? "its checkpoint is whole: --resume goes on"
-                                                      : "no checkpoint, as checkpoint.keep is 0";
   std::fprintf(stderr, "stopped after step %lld of %lld; %s\n", static_cast<long long>(steps),
-               static_cast<long long>(run.settings.steps), rest);
+               static_cast<long long>(run.settings.steps), WhatIsSaved(run, steps).c_str());
 }
 
 // Writes the summary of a run that has ended. Returns the exit code.

@@ -281,6 +281,59 @@ TEST_F(RunSafetyTest, AStoppedRunGoesOn) {
             Line(summary, "parameter_hash"));
 }
 
+// Weights that are NaN are not saved: what was saved before them stays, on the disk and in memory.
+TEST_F(RunSafetyTest, AStoppedRunWithoutFiniteWeightsSaysWhereItGoesOn) {
+  const std::vector<std::string> common = {
+      "--set", "train.steps=20000",           "--set", "schedule.total_steps=20000",
+      "--set", "schedule.learning_rate=1e30", "--set", "train.on_nan=continue"};
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string says;
+    bool goes_on;
+  };
+  for (const Case& saved :
+       {Case{{"--set", "checkpoint.every=0", "--set", "checkpoint.in_memory_every=1"},
+             ", as weights are infinite or NaN: --resume goes on from the copy in memory of step ",
+             true},
+        Case{{"--set", "checkpoint.every=1"},
+             ", as weights are infinite or NaN: --resume goes on from the checkpoint of step ",
+             true},
+        Case{{"--set", "checkpoint.every=0"},
+             ", as weights are infinite or NaN, and no earlier one: --resume has nothing to go on "
+             "from",
+             false}}) {
+    SCOPED_TRACE(saved.says);
+    fs::remove_all(Path("out"));
+    std::vector<std::string> arguments = common;
+    arguments.insert(arguments.end(), saved.arguments.begin(), saved.arguments.end());
+    auto process = Subprocess::Start(Options(kSingle, arguments));
+    ASSERT_TRUE(process.ok()) << process.status();
+    const auto rows = [this] {
+      const std::string text = ReadFile(Path("out/losses.csv")).value_or("");
+      return std::ranges::count(text, '\n');
+    };
+    while (rows() < 30) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    process->Signal(SIGTERM);
+    const ProcessResult result = process->Wait();
+    EXPECT_EQ(result.exit_code, kStoppedExitCode) << result.Describe() << result.err;
+    const std::string line = Line(result.err, "stopped after step ");
+    EXPECT_THAT(line, HasSubstr("no checkpoint behind that step" + saved.says));
+    const auto all = ListRunCheckpoints(Path("out")).value();
+    if (!saved.goes_on) {
+      EXPECT_TRUE(all.empty());
+      continue;
+    }
+    ASSERT_FALSE(all.empty());
+    EXPECT_LT(all.back().step, 30);
+    EXPECT_THAT(line, EndsWith(absl::StrCat(" of step ", all.back().step)));
+    arguments.insert(arguments.end(), {"--resume", "--set", "train.steps=40"});
+    const ProcessResult resumed = Start(kSingle, arguments);
+    EXPECT_TRUE(resumed.ok()) << resumed.err;
+    EXPECT_THAT(resumed.err, HasSubstr(absl::StrCat("goes on with step ", all.back().step + 1)));
+    EXPECT_FALSE(fs::exists(InMemoryFolder(Path("out"))));  // the run is complete
+  }
+}
+
 // Steps that take some seconds.
 const std::vector<std::string> kLong = {"--set", "train.steps=20000", "--set",
                                         "checkpoint.every=5"};

@@ -345,11 +345,11 @@ class Trainer {
     step_seconds_.clear();
   }
 
-  // Removes the copies in memory of a run that has ended well: the disk has its newest checkpoint.
-  // A run that was stopped and keeps none on the disk goes on from them.
+  // Removes the copies in memory of a run that has ended well. A run that was stopped may go on
+  // from them: it keeps no checkpoints on the disk, or saves none of weights that are not finite.
   absl::Status EndCopies(const absl::Status& ended) const {
     const bool is_complete = report_.steps_behind == run_.settings.steps || report_.ended_early;
-    const bool are_wanted = !is_complete && run_.settings.checkpoint.keep == 0;
+    const bool are_wanted = !is_complete && IsNewestInMemory(run_.out);
     if (ended.ok() && is_first_here() && !are_wanted) RemoveInMemoryFolder(run_.out);
     return ended;
   }
