@@ -25,7 +25,9 @@ namespace lockstep {
 struct MeshChange {
   int64_t steps = 0;     // behind it
   std::string from, to;  // strategy and mesh
-  double seconds = 0;    // from the end of one step to where the next can begin
+  // From the end of one step until the state is in its new place, with the wait for a checkpoint
+  // that was still being written. Buffers of the next leg's checkpoints and copies come after it.
+  double seconds = 0;
   // Payload of the state that ranks sent each other, all together: by the two layouts, and by the
   // ledgers.
   int64_t planned_bytes = 0, sent_bytes = 0;
@@ -52,7 +54,7 @@ struct RankReport {
   // Steps of a mixture of experts in which classes of memory came to their peaks.
   std::vector<RoutedStep> routed;
   CommTotals traffic;        // of all steps
-  CommTotals start_traffic;  // before the first step of this attempt
+  CommTotals start_traffic;  // before the first step of this attempt, or leg
   int64_t steps = 0;         // run here
   int64_t steps_behind = 0;  // of the whole run, with those before this attempt
   bool ended_early = false;  // validation.patience has ended the run before its last step

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/base/parallel.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "core/checkpoint/in_memory.h"
 #include "core/checkpoint/spread_copies.h"
@@ -83,7 +84,7 @@ class Trainer {
       if (best_.ends_run()) break;
       if (step < leg_->end_step) return EndCopies(StopAfter(step));
       if (leg_->next == nullptr) break;
-      LS_RETURN_IF_ERROR(ChangeTo(*leg_->next, step));
+      LS_RETURN_IF_ERROR(TellOfMemory(step, Catching([&] { return ChangeTo(*leg_->next, step); })));
     }
     report_.ended_early = step < run_.settings.steps;
     report_.trace = tools_.trace.Record();  // also of a rank that the last leg leaves idle
@@ -266,14 +267,15 @@ class Trainer {
   // Goes over to another leg after `steps` steps: moves the state to its layout.
   absl::Status ChangeTo(const TrainingRun& next, int64_t steps) {
     MeshChange change = {.steps = steps, .from = FormationOf(*leg_), .to = FormationOf(next)};
-    if (here_ != nullptr) LS_RETURN_IF_ERROR(saver_.Leave(steps));  // waits for the disk
     const int64_t start = NowNanos();
+    if (here_ != nullptr) LS_RETURN_IF_ERROR(saver_.Leave(steps));  // waits for the disk
+    const CommTotals before = ledger_.Mark();
     std::vector<HeldState> held;
     if (here_ != nullptr) {
       LS_RETURN_IF_ERROR(repeats_.CheckAtRest(steps, *here_));
       LS_RETURN_IF_ERROR(copies_.Compare(steps));
     }
-    LS_ASSIGN_OR_RETURN(const std::vector<TensorHash> before, HashesOfGuardedState());
+    LS_ASSIGN_OR_RETURN(const std::vector<TensorHash> hashes, HashesOfGuardedState());
     if (here_ != nullptr) {
       copies_.Leave();
       held.push_back(strategy().State());
@@ -294,7 +296,7 @@ class Trainer {
       strategy().Restored();
       LS_RETURN_IF_ERROR(HashBase());
     }
-    LS_RETURN_IF_ERROR(CheckMoved(before, change));
+    LS_RETURN_IF_ERROR(CheckMoved(hashes, change));
     // Ranks that were idle know of no checkpoint and of no loss.
     LS_RETURN_IF_ERROR(saver_.Share());
     LS_RETURN_IF_ERROR(sound_.Share(tools_.world));
@@ -303,6 +305,7 @@ class Trainer {
     change.planned_bytes = bytes.planned;
     change.sent_bytes = bytes.sent;
     change.seconds = SecondsSince(start);
+    report_.start_traffic = ledger_.Since(before);
     report_.changes.push_back(change);
     return reporter_ == nullptr ? absl::OkStatus() : reporter_->Change(change);
   }
@@ -329,6 +332,13 @@ class Trainer {
       }
     }
     return AgreeOnFirst(moved, tools_.world);
+  }
+
+  // Says of an error for want of memory that it came in the change of mesh behind `steps` steps.
+  static absl::Status TellOfMemory(int64_t steps, const absl::Status& changed) {
+    if (!absl::IsResourceExhausted(changed)) return changed;
+    return Annotate(changed, absl::StrCat("at the change of mesh behind step ", steps,
+                                          ", where the state of both layouts is held at once"));
   }
 
   static std::string FormationOf(const TrainingRun& leg) {
