@@ -86,6 +86,10 @@ absl::StatusOr<std::vector<Leg>> ReadLegs(const Config& config) {
   return legs;
 }
 
+bool IsLaidOutByLegs(std::string_view table) {
+  return std::find(kTables.begin(), kTables.end(), table) != kTables.end();
+}
+
 absl::StatusOr<std::vector<std::string>> AssignmentsOfLegs(const std::string& text) {
   std::vector<std::string> legs;
   int64_t steps = 0;

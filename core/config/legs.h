@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,10 @@ struct Leg {
 // The legs that a configuration names (train.legs), in their order; none where a run has one
 // strategy. InvalidArgument names the leg that cannot be read.
 absl::StatusOr<std::vector<Leg>> ReadLegs(const Config& config);
+
+// Whether the keys of a top-level table may differ from leg to leg: those of the mesh and of the
+// engine's mechanisms, which a formation names.
+bool IsLaidOutByLegs(std::string_view table);
 
 // What --legs says, "100: ddp dp=4; 50: single", as assignments for --set: train.legs, and their
 // sum as train.steps.

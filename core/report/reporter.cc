@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   const auto open = [&](const char* name, const RowFormat& format) {
     return RowFile::Open(absl::StrCat(run.out, "/", name), format, first_step);
   };
-  const std::string config = run.config.ToToml();
+  const std::string config = run.written_config().ToToml();
   LS_RETURN_IF_ERROR(KeepEarlierAttempt(run.out, config, RowsOf(run), first_step));
   const std::string config_path = run.out + "/config.toml";
   const absl::StatusOr<Config> before = Config::FromFile(config_path);
@@ -77,7 +77,8 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
       std::unique_ptr<Reporter>(new Reporter(run, std::move(files), std::move(checksums)));
   if (run.speaks) {
     reporter->progress_.Print(
-        Banner(run, first_step, from, before.ok() ? run.config.Differences(*before) : Changes()));
+        Banner(run, first_step, from,
+               before.ok() ? run.written_config().Differences(*before) : Changes()));
   }
   return reporter;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/config/config.h"
@@ -13,7 +14,10 @@ namespace lockstep {
 
 // What the reports of a run say about the run itself. All of it is known before any rank starts.
 struct RunDescription {
-  Config config;
+  Config config;  // in effect; of a run with legs, this leg's
+  // For a run with legs, what its config.toml says: the configuration that all legs share, and the
+  // list of them. None: a run without legs, whose config.toml says `config`.
+  std::optional<Config> config_of_legs = std::nullopt;
   std::string workload;  // the configuration's `name`
   std::string strategy_name;
   Settings settings;
@@ -26,6 +30,7 @@ struct RunDescription {
   // how it goes on.
   bool speaks = false;
 
+  const Config& written_config() const { return config_of_legs ? *config_of_legs : config; }
   std::string checkpoints() const { return out + "/checkpoints"; }  // their folder
 
   // What speed is counted in: "tokens" of language models, else "samples".

@@ -188,6 +188,36 @@ TEST(LegsTest, ResumesInTheMiddleOfALegAndAfterAChange) {
   }
 }
 
+TEST(LegsTest, TheConfigurationThatIsLeftGivesTheSameRun) {
+  const Assignments common = With(kCut, {"cut.features=2", "train.steps=6", "checkpoint.every=1"});
+  const std::string legs = LegsAssignment({"2: ddp dp=4", "2: fsdp dp=2 tp=2", "2: gpipe pp=2"});
+  const auto before = RunLegs(SmallGptConfig(), With(common, {legs}));
+  const std::string losses = Losses();
+  const std::string config = ReadFile(RunFolder() + "/config.toml").value();
+  const auto ranks = RunLegs(config, {});
+  EXPECT_EQ(Losses(), losses);
+  EXPECT_EQ(ranks[0].parameter_hash, before[0].parameter_hash);
+  EXPECT_EQ(ReadFile(RunFolder() + "/config.toml").value(), config);
+  ASSERT_EQ(ranks[0].changes.size(), 2u);
+}
+
+// Earlier versions wrote the first leg's configuration, with its mesh.
+TEST(LegsTest, ResumesWhereAnEarlierVersionHasWrittenTheConfiguration) {
+  const Assignments common = With(kCut, {"cut.features=2", "schedule.total_steps=6",
+                                         LegsAssignment({"2: ddp dp=4", "4: fsdp dp=2 tp=2"})});
+  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(),
+              With(kCut, {"cut.features=2", "train.steps=6"}));
+  const std::string losses = Losses();
+  RunLegs(SmallGptConfig(), With(common, {"train.steps=3"}));
+  const std::string path = RunFolder() + "/config.toml";
+  const std::string config = ReadFile(path).value();
+  ASSERT_TRUE(WriteFileAtomically(path, config + "\n[data_parallel]\nshard = \"none\"\n").ok());
+  ResumeStrategy(MeshStrategy(), MakeModel, SmallGptConfig(), With(common, {"train.steps=6"}),
+                 LegStrategies());
+  EXPECT_EQ(Losses(), losses);
+  EXPECT_EQ(ReadFile(path).value().find("data_parallel"), std::string::npos);
+}
+
 TEST(LegsTest, GoesOnInTheLegOfTheCheckpointThatIsSound) {
   const Assignments common =
       With(kCut, {"cut.features=2", "checkpoint.every=1", "schedule.total_steps=6",

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/file.h"
 #include "core/config/config_reader.h"
 #include "core/run/leg/training_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/mesh/mesh.h"
 #include "strategies/presets.h"
 #include "strategies/single/single.h"
 
@@ -83,6 +85,54 @@ TEST_P(ResolvedConfigTest, MeansTheSameRun) {
         << strategy.name;
   }
   EXPECT_GT(accepted, 0) << strategy.name;
+}
+
+// Each order of legs, and kinds of keys that a leg, the user or nobody gives.
+TEST(ResolvedLegsTest, MeanTheSameRun) {
+  const std::string folder = testing::TempDir() + "/resolved_legs";
+  std::filesystem::create_directories(folder);
+  const std::vector<std::vector<std::string>> lists_of_legs = {
+      {"1: ddp dp=4", "1: fsdp dp=2 tp=2", "1: gpipe pp=2"},
+      {"1: gpipe pp=2 dp=2", "1: single", "1: layerwise pp=2"},
+      {"1: fsdp dp=2 data_parallel.unshard=step", "1: zero1 dp=4", "1: naive_ddp dp=2"},
+      {"1: single", "1: fsdp_pipe pp=2 dp=2", "1: mesh dp=2 data_parallel.shard=optimizer"},
+  };
+  const std::vector<std::vector<std::string>> lengths = {
+      {}, {"train.epochs=0.01", "mesh.cp=1"}, {"train.steps=2", "run.threads=3"}};
+  for (const std::vector<std::string>& legs : lists_of_legs) {
+    for (const std::vector<std::string>& length : lengths) {
+      SCOPED_TRACE(absl::StrCat(absl::StrJoin(legs, "; "), " ", absl::StrJoin(length, " ")));
+      CommandLine given;
+      given.configs = {folder + "/workload.toml"};
+      given.assignments = kVariants[0];
+      given.assignments.insert(given.assignments.end(), length.begin(), length.end());
+      given.assignments.push_back(
+          absl::StrCat("train.legs=[\"", absl::StrJoin(legs, "\", \""), "\"]"));
+      ASSERT_TRUE(WriteFileAtomically(given.configs[0], kWorkload).ok());
+      const auto first = CheckWholeRun(given, MeshStrategy(), MakeModel, {}, LegStrategies());
+      ASSERT_TRUE(first.ok()) << first.status();
+      const std::string written = first->written_config().ToToml();
+      EXPECT_EQ(written.find("[pipeline]"), std::string::npos) << written;
+      EXPECT_NE(written.find("every = "), std::string::npos)
+          << written;  // defaults of other tables
+      CommandLine again;
+      again.configs = {folder + "/config.toml"};
+      ASSERT_TRUE(WriteFileAtomically(again.configs[0], written).ok());
+      const auto second = CheckWholeRun(again, MeshStrategy(), MakeModel, {}, LegStrategies());
+      ASSERT_TRUE(second.ok()) << second.status();
+      EXPECT_EQ(second->written_config().ToToml(), written);
+      const TrainingRun *ours = &*first, *theirs = &*second;
+      for (; ours != nullptr && theirs != nullptr;
+           ours = ours->next.get(), theirs = theirs->next.get()) {
+        EXPECT_EQ(theirs->strategy_name, ours->strategy_name);
+        EXPECT_EQ(theirs->end_step, ours->end_step);
+        // The first leg alone has read the data.
+        EXPECT_EQ(theirs->config.Without("data").ToToml(), ours->config.Without("data").ToToml());
+        EXPECT_EQ(theirs->model_fingerprint, ours->model_fingerprint);
+      }
+      EXPECT_EQ(ours, theirs);  // as many legs
+    }
+  }
 }
 
 // A model with one key more than MakeModel knows.

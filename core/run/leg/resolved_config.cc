@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/config/legs.h"
 
 namespace lockstep {
 namespace {
@@ -62,11 +63,10 @@ std::string Defaults(const ConfigRecord& record, const std::vector<std::string>&
   return text;
 }
 
-}  // namespace
-
-absl::StatusOr<Config> ResolvedConfig(const Config& given, const ConfigRecord& record,
-                                      const std::vector<std::string>& tables,
-                                      const Settings& settings) {
+// `decisions`: TOML of what this kind of run decides besides.
+absl::StatusOr<Config> Resolve(const Config& given, const ConfigRecord& record,
+                               const std::vector<std::string>& tables, const Settings& settings,
+                               const std::string& decisions) {
   LS_ASSIGN_OR_RETURN(Config resolved, Config::FromString(Defaults(record, tables), "default"));
   resolved.MarkAsDefaults("default");
   resolved.Merge(given);
@@ -74,7 +74,7 @@ absl::StatusOr<Config> ResolvedConfig(const Config& given, const ConfigRecord& r
   LS_ASSIGN_OR_RETURN(
       Config decided,
       Config::FromString(
-          absl::StrCat("run.threads = ", settings.threads, "\ncut.shards = ", cut.shards,
+          absl::StrCat(decisions, "cut.shards = ", cut.shards,
                        "\ncut.micro_batches = ", cut.micro_batches, "\ncut.tokens = ", cut.tokens,
                        "\ncut.features = ", cut.features,
                        "\nvalidation.batch_size = ", settings.validation.batch_size, "\n"),
@@ -82,6 +82,23 @@ absl::StatusOr<Config> ResolvedConfig(const Config& given, const ConfigRecord& r
   decided.MarkAsDefaults("decided by the run");
   resolved.Merge(decided);
   return resolved;
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ResolvedConfig(const Config& given, const ConfigRecord& record,
+                                      const std::vector<std::string>& tables,
+                                      const Settings& settings) {
+  return Resolve(given, record, tables, settings,
+                 absl::StrCat("run.threads = ", settings.threads, "\n"));
+}
+
+absl::StatusOr<Config> ResolvedConfigOfLegs(const Config& given, const ConfigRecord& record,
+                                            const std::vector<std::string>& tables,
+                                            const Settings& settings) {
+  std::vector<std::string> common = tables;
+  std::erase_if(common, IsLaidOutByLegs);
+  return Resolve(given, record, common, settings, /*decisions=*/"");
 }
 
 }  // namespace lockstep

@@ -17,4 +17,12 @@ absl::StatusOr<Config> ResolvedConfig(const Config& given, const ConfigRecord& r
                                       const std::vector<std::string>& tables,
                                       const Settings& settings);
 
+// Returns the same for a run with legs. `given` is what the user says of all legs; `record` and
+// `settings` are the first leg's. Keys that may differ from leg to leg are those of the mesh and of
+// mechanisms (IsLaidOutByLegs) and the threads of a rank. They stand there only as the user has
+// given them, since each leg finds its own values of them.
+absl::StatusOr<Config> ResolvedConfigOfLegs(const Config& given, const ConfigRecord& record,
+                                            const std::vector<std::string>& tables,
+                                            const Settings& settings);
+
 }  // namespace lockstep

@@ -337,16 +337,28 @@ absl::StatusOr<TrainingRun> CheckLeg(const Leg& leg, const Config& given,
   return checker.Check(*strategy, config, record);
 }
 
+// What config.toml says of a run with legs. `record`: of the first of them.
+absl::StatusOr<Config> ConfigOfLegs(const TrainingRun& first, const Config& given,
+                                    const ConfigRecord& record) {
+  Config common = given;
+  if (CountsEpochs(common)) {
+    LS_ASSIGN_OR_RETURN(common, WithStepsOfEpochs(common, first.dataset->size(Split::kTrain)));
+  }
+  return ResolvedConfigOfLegs(common, record, TablesOf(first.strategy), first.settings);
+}
+
 // The runs of all legs that begin before the last step, as a list from the first on.
 absl::StatusOr<TrainingRun> CheckLegs(const std::vector<Leg>& legs, const Config& given,
                                       const std::vector<StrategyDefinition>& strategies,
                                       RunChecker& checker, ConfigRecord* record) {
   std::vector<TrainingRun> runs;
+  ConfigRecord own;
+  ConfigRecord* const first = record == nullptr ? &own : record;
   int64_t end = 0;
   for (size_t i = 0; i < legs.size() && (i == 0 || end < runs.front().settings.steps); ++i) {
     const std::string where = absl::StrCat("train.legs, leg ", i + 1);
     absl::StatusOr<TrainingRun> run =
-        CheckLeg(legs[i], given, strategies, checker, i == 0 ? record : nullptr);
+        CheckLeg(legs[i], given, strategies, checker, i == 0 ? first : nullptr);
     LS_RETURN_IF_ERROR(Annotate(run.status(), where));
     if (i > 0) LS_RETURN_IF_ERROR(Annotate(CheckSameCut(runs.front(), *run), where));
     end += legs[i].steps;
@@ -354,6 +366,7 @@ absl::StatusOr<TrainingRun> CheckLegs(const std::vector<Leg>& legs, const Config
     runs.push_back(*std::move(run));
   }
   runs.back().end_step = runs.back().settings.steps;
+  LS_ASSIGN_OR_RETURN(runs.front().config_of_legs, ConfigOfLegs(runs.front(), given, *first));
   LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(runs)));
   while (runs.size() > 1) {
     TrainingRun last = std::move(runs.back());
