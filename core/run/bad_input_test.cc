@@ -234,6 +234,36 @@ TEST_F(BadInputTest, ADryRunSaysWhatTheRunCostsAndLeavesNothing) {
               HasSubstr("batch.size is 8 samples"));
 }
 
+// Both answers are about the legs, and tell what is wrong with any of them.
+TEST_F(BadInputTest, LegsAreCheckedAndListedOneByOne) {
+  const std::vector<std::string> shards = {"--set", "cut.shards=2", "--legs"};
+  const auto with = [&shards](const std::string& legs, const std::string& flag) {
+    std::vector<std::string> arguments = shards;
+    arguments.insert(arguments.end(), {legs, flag});
+    return arguments;
+  };
+  const std::string legs = "2: single; 3: fsdp dp=2";
+  const ProcessResult listed = Start(kDdp, with(legs, "--print_config"));
+  ASSERT_TRUE(listed.ok()) << listed.err;
+  EXPECT_THAT(listed.out, AllOf(StartsWith("# legs with up to 2 ranks\n"),
+                                HasSubstr("# leg 2, steps 3 to 5: fsdp\n"), HasSubstr("\n[cut]\n"),
+                                Not(HasSubstr("\n[mesh]\n"))));
+  EXPECT_THAT(Line(listed.out, "#   mesh.dp = 2"), HasSubstr("# train.legs"));
+  EXPECT_THAT(Line(listed.out, "#   mesh.dp = 1"), HasSubstr("# fixed by single"));
+  Write("listed.toml", listed.out);
+  const ProcessResult again = Start(kDdp, {"--config", Path("listed.toml"), "--print_config"});
+  EXPECT_TRUE(again.ok()) << again.err;
+  const ProcessResult dry = Start(kDdp, with(legs, "--dry_run"));
+  ASSERT_TRUE(dry.ok()) << dry.err;
+  EXPECT_THAT(dry.out,
+              AllOf(HasSubstr("train.legs, leg 1, steps 1 to 2\nsmall under single: "),
+                    HasSubstr("train.legs, leg 2, steps 3 to 5\nsmall under fsdp, mesh ")));
+  for (const char* flag : {"--print_config", "--dry_run"}) {
+    EXPECT_THAT(Fail(kDdp, with("2: single; 3: fdsp", flag)),
+                HasSubstr("train.legs, leg 2: there is no strategy 'fdsp'"));
+  }
+}
+
 // Two levels of width 4 on pictures of 32 x 32: what the first one stashes has 32 x 32 x 4 floats.
 TEST_F(BadInputTest, ADryRunNamesTheWayOfEachSkip) {
   Write("workload.toml",

@@ -1,7 +1,9 @@
 #include "core/run/config_listing.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -10,8 +12,10 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/config/config.h"
+#include "core/config/config_toml.h"
 #include "core/config/data_config.h"
 #include "core/config/key_meanings.h"
+#include "core/config/legs.h"
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 
@@ -85,6 +89,70 @@ std::string Line(const RecordedKey& key, const std::string& table, const std::st
       std::string(MeaningOf(absl::StrCat(table, ".", key.name))));
 }
 
+std::string ListedLine(const std::string& key, const std::string& value,
+                       const std::string& source) {
+  return absl::StrFormat("%-40s # %s\n", absl::StrCat(key, " = ", value),
+                         source.empty() ? "default" : source);
+}
+
+// The keys in effect of a run without legs.
+std::string Listing(const ConfigRecord& record) {
+  std::string text;
+  for (const auto& [table, keys] : record) {
+    if (!table.empty()) absl::StrAppend(&text, "\n[", table, "]\n");
+    for (const RecordedKey& key : keys) text += ListedLine(key.name, key.value, key.source);
+  }
+  return text;
+}
+
+// Appends the keys of a table, and then its tables.
+void AppendTable(const std::string& path, const ConfigValue::Table& table, std::string& text) {
+  if (!path.empty()) absl::StrAppend(&text, "\n[", path, "]\n");
+  for (const auto& [key, value] : table) {
+    if (value.As<ConfigValue::Table>() != nullptr) continue;
+    text += ListedLine(FormatTomlKey(key), FormatTomlValue(value), value.origin);
+  }
+  for (const auto& [key, value] : table) {
+    const auto* inner = value.As<ConfigValue::Table>();
+    if (inner == nullptr) continue;
+    AppendTable(absl::StrCat(path, path.empty() ? "" : ".", FormatTomlKey(key)), *inner, text);
+  }
+}
+
+// The keys of one leg that others may have with other values, as comments.
+std::string ListingOfLeg(const TrainingRun& run, const Leg& leg) {
+  std::set<std::string> own;  // keys that the leg itself names
+  for (const std::string& assignment : leg.formation.assignments) {
+    own.insert(assignment.substr(0, assignment.find('=')));
+  }
+  std::string text;
+  for (const auto& [table, value] : *run.config.Table("").value->As<ConfigValue::Table>()) {
+    const auto* keys = value.As<ConfigValue::Table>();
+    if (keys == nullptr || !IsLaidOutByLegs(table)) continue;
+    for (const auto& [key, member] : *keys) {
+      const std::string name = absl::StrCat(table, ".", key);
+      absl::StrAppend(&text, "#   ",
+                      ListedLine(name, FormatTomlValue(member),
+                                 own.contains(name) ? "train.legs" : member.origin));
+    }
+  }
+  return text;
+}
+
+std::string ListingOfLegs(const TrainingRun& run) {
+  std::string text = absl::StrCat("# legs with up to ", WorldSize(run), " ranks\n\n");
+  AppendTable("", *run.written_config().Table("").value->As<ConfigValue::Table>(), text);
+  int64_t first_step = 1;
+  size_t number = 0;
+  for (const TrainingRun* leg = &run; leg != nullptr; leg = leg->next.get()) {
+    absl::StrAppend(&text, "\n# leg ", number + 1, ", steps ", first_step, " to ", leg->end_step,
+                    ": ", leg->strategy_name, "\n", ListingOfLeg(*leg, run.settings.legs[number]));
+    first_step = leg->end_step + 1;
+    ++number;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string DefaultOf(const RecordedKey& key) {
@@ -150,18 +218,16 @@ std::string ConfigHelp(const StrategyDefinition& strategy, const ModelFactory& m
 
 absl::StatusOr<std::string> EffectiveConfig(const CommandLine& command_line,
                                             const StrategyDefinition& strategy,
-                                            const ModelFactory& make_model) {
+                                            const ModelFactory& make_model,
+                                            const std::vector<StrategyDefinition>& strategies) {
   ConfigRecord record;
-  LS_RETURN_IF_ERROR(CheckRun(command_line, strategy, make_model, {}, &record).status());
-  std::string text;
-  for (const auto& [table, keys] : record) {
-    if (!table.empty()) absl::StrAppend(&text, "\n[", table, "]\n");
-    for (const RecordedKey& key : keys) {
-      absl::StrAppendFormat(&text, "%-40s # %s\n", absl::StrCat(key.name, " = ", key.value),
-                            key.source.empty() ? "default" : key.source);
-    }
+  if (strategies.empty()) {
+    LS_RETURN_IF_ERROR(CheckRun(command_line, strategy, make_model, {}, &record).status());
+    return Listing(record);
   }
-  return text;
+  LS_ASSIGN_OR_RETURN(const TrainingRun run,
+                      CheckWholeRun(command_line, strategy, make_model, {}, strategies, &record));
+  return run.settings.legs.empty() ? Listing(record) : ListingOfLegs(run);
 }
 
 }  // namespace lockstep

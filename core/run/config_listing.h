@@ -39,8 +39,14 @@ std::string ConfigHelp(const StrategyDefinition& strategy, const ModelFactory& m
 // The configuration as it will run, as --print_config writes it: TOML with every key in effect, and
 // behind each where its value comes from: a file and line, --set, the preset, or the default.
 // Reports what PrepareRun would, and makes no run directory.
+//
+// Of a run with legs, the TOML is what all legs share. Comments behind it list, for each leg that
+// is reached, its steps, its strategy, and the keys that legs may lay out in different ways; the
+// first line says "# legs with up to 8 ranks". `strategies` are those that legs may name; empty:
+// train.legs is not looked at, and the listing is of `strategy` on the configuration's own mesh.
 absl::StatusOr<std::string> EffectiveConfig(const CommandLine& command_line,
                                             const StrategyDefinition& strategy,
-                                            const ModelFactory& make_model);
+                                            const ModelFactory& make_model,
+                                            const std::vector<StrategyDefinition>& strategies = {});
 
 }  // namespace lockstep

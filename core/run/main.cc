@@ -1,6 +1,7 @@
 #include "core/run/main.h"
 
 #include <algorithm>  // std::max
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -151,19 +152,8 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
   return run;
 }
 
-// What the command line's run would cost, and where and how it would go.
-absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
-                                   const StrategyDefinition& strategy,
-                                   const ModelFactory& make_model,
-                                   const TimePredictor& predict_time) {
-  LS_ASSIGN_OR_RETURN(const TrainingRun run, CheckRun(command_line, strategy, make_model));
-  if (!run.settings.legs.empty()) {
-    return InvalidArgument(
-        "--dry_run is about one mesh, and this run has legs: leave train.legs out, and ask for the "
-        "strategy and mesh of each leg by itself");
-  }
-  LS_RETURN_IF_ERROR(CheckThreads(run));
-  LS_RETURN_IF_ERROR(CheckFits(run));
+// What a run without legs, or one leg of a run, would cost, and where and how it would go.
+absl::StatusOr<std::string> Forecast(const TrainingRun& run, const TimePredictor& predict_time) {
   LS_RETURN_IF_ERROR(CheckKernels(run));
   LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
   CostForecast forecast;
@@ -181,6 +171,31 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
   }
   return absl::StrCat(Banner(run, /*first_step=*/0, /*from=*/"", /*changes=*/{}), "\n",
                       CostForecastText(run, forecast));
+}
+
+// The forecast of the command line's run: of each of its legs, if it has any.
+absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
+                                   const StrategyDefinition& strategy,
+                                   const ModelFactory& make_model,
+                                   const TimePredictor& predict_time,
+                                   const std::vector<StrategyDefinition>& strategies) {
+  LS_ASSIGN_OR_RETURN(const TrainingRun run,
+                      CheckWholeRun(command_line, strategy, make_model, {}, strategies));
+  LS_RETURN_IF_ERROR(CheckThreads(run));
+  LS_RETURN_IF_ERROR(CheckFits(run));
+  if (run.settings.legs.empty()) return Forecast(run, predict_time);
+  std::string text;
+  int64_t first_step = 1;
+  size_t number = 1;
+  for (const TrainingRun* leg = &run; leg != nullptr; leg = leg->next.get()) {
+    const std::string where = absl::StrCat("train.legs, leg ", number++);
+    const absl::StatusOr<std::string> forecast = Forecast(*leg, predict_time);
+    LS_RETURN_IF_ERROR(Annotate(forecast.status(), where));
+    absl::StrAppend(&text, text.empty() ? "" : "\n", where, ", steps ", first_step, " to ",
+                    leg->end_step, "\n", *forecast);
+    first_step = leg->end_step + 1;
+  }
+  return text;
 }
 
 // Trains as one of the processes that mpirun or srun has started, each a rank. Rank 0 writes the
@@ -251,9 +266,10 @@ absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& str
   if (command_line.help) {
     answer = absl::StrCat(Usage(strategy.name), "\n", ConfigHelp(strategy, make_model));
   } else if (command_line.print_config) {
-    LS_ASSIGN_OR_RETURN(answer, EffectiveConfig(command_line, strategy, make_model));
+    LS_ASSIGN_OR_RETURN(answer, EffectiveConfig(command_line, strategy, make_model, strategies));
   } else if (command_line.dry_run) {
-    LS_ASSIGN_OR_RETURN(answer, DryRun(command_line, strategy, make_model, predict_time));
+    LS_ASSIGN_OR_RETURN(answer,
+                        DryRun(command_line, strategy, make_model, predict_time, strategies));
   }
   if (!answer.empty()) {
     std::fputs(answer.c_str(), stdout);

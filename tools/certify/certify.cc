@@ -193,7 +193,7 @@ class Certification {
     Set(run.assignments(), arguments);
     arguments.insert(arguments.end(), {"--out", out});
     if (run.backend == Backend::kMpi) {
-      launcher = {absl::GetFlag(FLAGS_mpirun), absl::StrCat(run.mesh.ranks())};
+      launcher = {absl::GetFlag(FLAGS_mpirun), absl::StrCat(run.ranks())};
     }
     const auto program =
         std::find_if(programs_.begin(), programs_.end(),

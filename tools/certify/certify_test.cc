@@ -91,6 +91,21 @@ TEST_F(CertifyTest, EveryPresetHasTheBitsOfSingle) {
   EXPECT_THAT(result.out, Not(HasSubstr("left out")));
 }
 
+// Each leg keeps its mesh: the program of `ddp` stands for one that is configured with legs.
+TEST_F(CertifyTest, ARunWithLegsHasTheBitsOfSingle) {
+  const std::string legs =
+      Broken("ddp", R"('train.legs=["1: single", "2: tp tp=2", "9: fsdp dp=2"]')");
+  const ProcessResult result =
+      Certify({Strategy("single"), legs}, {"--set", "cut.features=2", "--ranks=4"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, ContainsRegex("ddp +legs +1  threads .* same\n"));
+  EXPECT_THAT(result.out, ContainsRegex("ddp +legs +3  mpi .* same\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("left out")));
+  const ProcessResult fewer =
+      Certify({Strategy("single"), legs}, {"--set", "cut.features=2", "--ranks=1"});
+  EXPECT_THAT(fewer.out, HasSubstr("its legs have up to 4 ranks, and --ranks is 1"));
+}
+
 TEST_F(CertifyTest, WithoutFeatureLeavesTensorParallelIsLeftOut) {
   const ProcessResult result =
       Certify({Strategy("single"), Strategy("tp")}, {"--backends=threads", "--threads=1"});

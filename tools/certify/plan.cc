@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/config/config_toml.h"
@@ -91,16 +93,39 @@ void LeaveOut(const std::string& preset, const MeshShape& mesh, const std::strin
   left_out.push_back({.preset = preset, .mesh = mesh, .reason = reason});
 }
 
+Plan PlanOfLegs(const PresetMesh& preset, const PlanLimits& limits) {
+  Plan plan;
+  if (preset.leg_ranks > limits.ranks) {
+    plan.left_out.push_back({.preset = preset.preset,
+                             .reason = absl::StrCat("its legs have up to ", preset.leg_ranks,
+                                                    " ranks, and --ranks is ", limits.ranks)});
+    return plan;
+  }
+  for (const int64_t threads : limits.threads) {
+    for (const Backend backend : preset.leg_ranks == 1 ? kThreadsAlone : limits.backends) {
+      plan.runs.push_back({.preset = preset.preset,
+                           .mesh = {},
+                           .threads = threads,
+                           .backend = backend,
+                           .leg_ranks = preset.leg_ranks});
+    }
+  }
+  return plan;
+}
+
 }  // namespace
 
 const char* Name(Backend backend) { return backend == Backend::kThreads ? "threads" : "mpi"; }
 
 std::string PlannedMesh::ToString() const {
-  return absl::StrCat(preset, ".", mesh.ToString(), ".", threads, "_threads.", Name(backend));
+  return absl::StrCat(preset, ".", MeshText(), ".", threads, "_threads.", Name(backend));
 }
+
+std::string PlannedMesh::MeshText() const { return leg_ranks > 0 ? "legs" : mesh.ToString(); }
 
 std::vector<std::string> PlannedMesh::assignments() const {
   std::vector<std::string> all = {absl::StrCat("run.threads=", threads)};
+  if (leg_ranks > 0) return all;
   for (const MeshAxis axis : kMeshAxes) {
     all.push_back(absl::StrCat("mesh.", Name(axis), "=", mesh[axis]));
   }
@@ -129,6 +154,12 @@ absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::
   }
   // The source of a value stands behind it, in a comment.
   bool is_mesh = false;
+  absl::string_view first_line = absl::string_view(listing).substr(0, listing.find('\n'));
+  if (absl::ConsumePrefix(&first_line, "# legs with up to ") &&
+      (!absl::ConsumeSuffix(&first_line, " ranks") ||
+       !absl::SimpleAtoi(first_line, &result.leg_ranks))) {
+    return InvalidArgument("--print_config: its first line names no number of ranks: ", listing);
+  }
   for (const absl::string_view line : absl::StrSplit(listing, '\n')) {
     if (absl::StartsWith(line, "[")) is_mesh = line == "[mesh]";
     if (!is_mesh || !absl::StrContains(line, "# fixed by ")) continue;
@@ -141,6 +172,7 @@ absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::
 
 Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,
             const std::function<absl::Status(const MeshShape&)>& check) {
+  if (preset.leg_ranks > 0) return PlanOfLegs(preset, limits);
   std::vector<PlannedMesh> candidates;
   for (const MeshShape& mesh : MeshesOf(preset, limits)) {
     for (const int64_t threads : limits.threads) {

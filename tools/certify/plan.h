@@ -26,6 +26,12 @@ struct PlannedMesh {
   MeshShape mesh;
   int64_t threads = 1;  // of each rank
   Backend backend = Backend::kThreads;
+  // Ranks of the largest mesh of a run with legs, whose meshes stay as they are configured; 0: the
+  // run has one mesh, which is `mesh`.
+  int64_t leg_ranks = 0;
+
+  int64_t ranks() const { return leg_ranks > 0 ? leg_ranks : mesh.ranks(); }
+  std::string MeshText() const;  // "pp=1,dp=2,tp=2", or "legs"
 
   // For a folder: "fsdp.pp=1,dp=2,tp=2.3_threads.mpi".
   std::string ToString() const;
@@ -42,6 +48,7 @@ struct PresetMesh {
   std::vector<MeshAxis> fixed_axes = {};         // whose size the preset fixes
   std::vector<std::string> cut = {};             // all keys of the table: "cut.shards=2", ...
   int64_t shards = 1, tokens = 1, features = 1;  // of the cut
+  int64_t leg_ranks = 0;  // of the largest mesh of its legs; 0: the preset's run has one mesh
 
   bool Fixes(MeshAxis axis) const;
 };
@@ -81,6 +88,9 @@ struct Plan {
 //
 // `check` says whether the preset takes a mesh. It is asked once for each mesh that would be taken;
 // what it refuses is left out, with its message, and others take its place.
+//
+// A preset whose run has legs keeps their meshes: it runs with each number of threads and each
+// backend, and is left out if the legs have more ranks than the plan. `check` is not asked.
 Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,
             const std::function<absl::Status(const MeshShape&)>& check);
 

@@ -11,7 +11,7 @@ namespace lockstep {
 CertificateTable::CertificateTable(const std::vector<PlannedMesh>& runs) {
   for (const PlannedMesh& run : runs) {
     preset_width_ = std::max(preset_width_, run.preset.size());
-    mesh_width_ = std::max(mesh_width_, run.mesh.ToString().size());
+    mesh_width_ = std::max(mesh_width_, run.MeshText().size());
   }
 }
 
@@ -27,7 +27,7 @@ std::string CertificateTable::Header() const {
 }
 
 std::string CertificateTable::Begin(const PlannedMesh& run) const {
-  return Cells(run.preset, run.mesh.ToString(), absl::StrCat(run.threads), Name(run.backend));
+  return Cells(run.preset, run.MeshText(), absl::StrCat(run.threads), Name(run.backend));
 }
 
 std::string CertificateTable::End(const BitsDigest& digest, const std::string& verdict) {
