@@ -32,12 +32,14 @@ constexpr std::array<DType, 7> kDTypes = {DType::kF32, DType::kF16, DType::kBF16
 std::string HexOf(uint64_t number) { return absl::StrFormat("%016x", number); }
 
 Json ToJson(const ProbeHeader& header) {
-  return {{"format", kFormat},           {"program", header.program},
-          {"workload", header.workload}, {"model", header.model},
-          {"step", header.step},         {"rank", header.rank},
-          {"ranks", header.ranks},       {"batch", header.batch},
-          {"shards", header.shards},     {"micro_batches", header.micro_batches},
-          {"tokens", header.tokens},     {"blocks", header.blocks}};
+  Json json = {{"format", kFormat},           {"program", header.program},
+               {"workload", header.workload}, {"model", header.model},
+               {"step", header.step},         {"rank", header.rank},
+               {"ranks", header.ranks},       {"batch", header.batch},
+               {"shards", header.shards},     {"micro_batches", header.micro_batches},
+               {"tokens", header.tokens},     {"blocks", header.blocks}};
+  if (header.has_legs) json["legs"] = true;
+  return json;
 }
 
 Json ToJson(const ProbeRecord& record) {
@@ -67,7 +69,8 @@ ProbeHeader HeaderFrom(const Json& json) {
           .shards = json.at("shards").get<int64_t>(),
           .micro_batches = json.at("micro_batches").get<int64_t>(),
           .tokens = json.at("tokens").get<int64_t>(),
-          .blocks = json.at("blocks").get<std::vector<std::string>>()};
+          .blocks = json.at("blocks").get<std::vector<std::string>>(),
+          .has_legs = json.value("legs", false)};
 }
 
 absl::StatusOr<ProbeRecord> RecordFrom(const Json& json) {

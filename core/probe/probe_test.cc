@@ -240,6 +240,40 @@ TEST_F(ProbeFilesTest, FilesOfTwoRunsAreRefused) {
   EXPECT_THAT(Error(), HasSubstr("belongs to another run than"));
 }
 
+TEST_F(ProbeFilesTest, StepsOfTwoLegsBelongToOneRun) {
+  const auto write = [this](int64_t step, const char* program, int64_t ranks, bool has_legs) {
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      auto writer = ProbeWriter::Open(Folder(),
+                                      {.program = program,
+                                       .workload = "gpt",
+                                       .model = "m",
+                                       .step = step,
+                                       .rank = rank,
+                                       .ranks = ranks,
+                                       .blocks = {"block"},
+                                       .has_legs = has_legs},
+                                      /*with_values=*/false);
+      ASSERT_TRUE(writer.ok()) << writer.status();
+      ASSERT_TRUE(
+          writer->Add({.place = "block.layer", .held = WholeSlice({2, 3})}, Bytes(kElements)).ok());
+      ASSERT_TRUE(writer->Commit().ok());
+    }
+  };
+  write(2, "one", 1, true);
+  write(3, "two", 2, true);
+  const absl::StatusOr<ProbedRun> run = ReadProbedRun(run_);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->tensors.size(), 2u);
+  EXPECT_EQ(run->Programs(), "one, 1 ranks; two, 2 ranks");
+  std::filesystem::remove(Path(1));
+  EXPECT_THAT(Error(), HasSubstr("step 4 has probes of 1 of 2 ranks"));
+  write(3, "two", 2, false);
+  EXPECT_THAT(Error(), HasSubstr("belongs to another run than"));
+  write(3, "two", 2, true);
+  write(3, "one", 1, true);  // rank 0 of another leg in the same step
+  EXPECT_THAT(Error(), HasSubstr("belongs to another run than"));
+}
+
 TEST_F(ProbeFilesTest, ARunWithoutProbesSaysHowToGetThem) {
   EXPECT_THAT(Error(), HasSubstr("holds no probes; run again with --set probe.steps=3"));
 }

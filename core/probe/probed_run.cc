@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/checkpoint/tensor_slice.h"
 
@@ -58,22 +59,32 @@ class Whole {
   std::map<std::string, ProbedWhole::Shard> copies_;  // by the elements that they hold
 };
 
+// Whether two files may be of one run. Steps of a run with legs may have different programs and
+// numbers of ranks.
+bool AreOfOneRun(const ProbeHeader& a, const ProbeHeader& b) {
+  const bool may_be_of_two_legs = a.has_legs && b.has_legs && a.step != b.step;
+  return a.workload == b.workload && a.model == b.model &&
+         ((a.program == b.program && a.ranks == b.ranks) || may_be_of_two_legs);
+}
+
 absl::Status CheckTogether(const ProbedRun& run) {
+  std::map<int64_t, const ProbeFile*> first_of_step;
   std::map<int64_t, std::set<int64_t>> ranks_of_step;
-  const ProbeHeader& first = run.header();
   for (const ProbeFile& file : run.files) {
     const ProbeHeader& header = file.header;
-    if (header.program != first.program || header.workload != first.workload ||
-        header.model != first.model || header.ranks != first.ranks) {
-      return InvalidArgument(file.path, ": belongs to another run than ", run.files[0].path,
+    const ProbeFile* const of_step = first_of_step.emplace(header.step, &file).first->second;
+    for (const ProbeFile* other : {&run.files[0], of_step}) {
+      if (AreOfOneRun(header, other->header)) continue;
+      return InvalidArgument(file.path, ": belongs to another run than ", other->path,
                              "; remove the files of one of them");
     }
     ranks_of_step[header.step].insert(header.rank);
   }
   for (const auto& [step, ranks] : ranks_of_step) {
-    if (static_cast<int64_t>(ranks.size()) == first.ranks) continue;
+    const int64_t all = first_of_step[step]->header.ranks;
+    if (static_cast<int64_t>(ranks.size()) == all) continue;
     return InvalidArgument(run.folder, ": step ", step + 1, " has probes of ", ranks.size(), " of ",
-                           first.ranks, " ranks; copy the files of all ranks there");
+                           all, " ranks; copy the files of all ranks there");
   }
   return absl::OkStatus();
 }
@@ -116,6 +127,15 @@ std::string ProbeKey::ToString() const {
 }
 
 bool ProbedWhole::is_complete() const { return elements == ElementsOf(shape); }
+
+std::string ProbedRun::Programs() const {
+  std::vector<std::string> names;
+  for (const ProbeFile& file : files) {
+    std::string name = absl::StrCat(file.header.program, ", ", file.header.ranks, " ranks");
+    if (names.empty() || names.back() != name) names.push_back(std::move(name));
+  }
+  return absl::StrJoin(names, "; ");
+}
 
 bool ProbedRun::has_values() const {
   return std::any_of(files.begin(), files.end(), [](const ProbeFile& file) {

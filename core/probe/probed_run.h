@@ -53,7 +53,12 @@ struct ProbedRun {
   std::vector<ProbeFile> files;
   std::vector<ProbedWhole> tensors;
 
+  // The first file's. In a run with legs, other steps may have another program and other ranks;
+  // all else but step and rank is the same in all files.
   const ProbeHeader& header() const { return files.front().header; }
+  // "lockstep ddp, 4 ranks"; of a run with legs those of each leg that was probed, in their order:
+  // "lockstep ddp, 4 ranks; lockstep fsdp, 2 ranks".
+  std::string Programs() const;
   bool has_values() const;
   // The tensor at a place; null: there is none.
   const ProbedWhole* Find(const ProbeKey& key) const;
@@ -62,7 +67,8 @@ struct ProbedRun {
 };
 
 // Reads <run>/probes. NotFound where there are none, with how to get them; InvalidArgument for
-// damaged files, files of different runs, and for steps of which a rank's file is missing.
+// damaged files, files of different runs (the legs of one run are no different runs), and for steps
+// of which a rank's file is missing.
 absl::StatusOr<ProbedRun> ReadProbedRun(const std::string& run);
 
 }  // namespace lockstep

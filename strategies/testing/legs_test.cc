@@ -14,6 +14,7 @@
 #include "core/base/file.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/config/command_line.h"
+#include "core/probe/probed_run.h"
 #include "core/run/leg/training_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -250,6 +251,29 @@ TEST(LegsTest, RanksThatTheLastLegLeavesIdleKeepTheirTraces) {
     EXPECT_EQ(traces[rank]->rank, rank);
     EXPECT_THAT(traces[rank]->events, Contains(Field(&TraceEvent::name, "step 2")));
   }
+}
+
+TEST(LegsTest, ProbesOverAChangeAreThoseOfSingle) {
+  const Assignments common =
+      With(kCut, {"cut.features=2", "train.steps=4", "probe.first_step=1", "probe.steps=2"});
+  const auto probes = [] {
+    absl::StatusOr<ProbedRun> run = ReadProbedRun(RunFolder());
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? *std::move(run) : ProbedRun();
+  };
+  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), common);
+  const ProbedRun single = probes();
+  RunLegs(SmallGptConfig(), With(common, {LegsAssignment({"2: ddp dp=4", "2: gpipe pp=2"})}));
+  const ProbedRun legs = probes();
+  EXPECT_EQ(legs.Programs(), "lockstep ddp, 4 ranks; lockstep gpipe, 2 ranks");
+  for (const ProbedWhole& tensor : single.tensors) {
+    SCOPED_TRACE(tensor.key.ToString());
+    const ProbedWhole* const found = legs.Find(tensor.key);
+    ASSERT_NE(found, nullptr);
+    EXPECT_TRUE(found->is_complete());
+    EXPECT_EQ(found->digest.hash, tensor.digest.hash);
+  }
+  EXPECT_FALSE(single.tensors.empty());
 }
 
 // With this factor every loss jumps that is compared at all, and the fifth is the first.

@@ -117,10 +117,8 @@ Report DivergenceReport(const ProbedRun& a, const ProbedRun& b, const Divergence
                         const Judgement& judgement) {
   Report report = {.title = "Where two runs part"};
   Section summary = {.title = "A and B"};
-  summary.items.push_back(Paragraph{absl::StrCat("A: ", FolderOf(a), " (", a.header().program, ", ",
-                                                 a.header().ranks, " ranks)")});
-  summary.items.push_back(Paragraph{absl::StrCat("B: ", FolderOf(b), " (", b.header().program, ", ",
-                                                 b.header().ranks, " ranks)")});
+  summary.items.push_back(Paragraph{absl::StrCat("A: ", FolderOf(a), " (", a.Programs(), ")")});
+  summary.items.push_back(Paragraph{absl::StrCat("B: ", FolderOf(b), " (", b.Programs(), ")")});
   summary.items.push_back(
       Paragraph{absl::StrCat(divergence.compared, " places compared; ", divergence.only_a,
                              " are in A only, ", divergence.only_b, " in B only"),

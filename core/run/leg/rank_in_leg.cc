@@ -22,6 +22,7 @@ ProbeHeader ProbeHeaderOf(const TrainingRun& run, const Model& model, const Rank
                         .micro_batches = settings.cut.micro_batches,
                         .tokens = settings.cut.tokens};
   for (const auto& block : model.blocks) header.blocks.push_back(block->name());
+  header.has_legs = !settings.legs.empty();
   return header;
 }
 
