@@ -78,13 +78,13 @@ TEST_F(TokensTest, ASeparatorIsATokenOfTheVocabulary) {
               HasSubstr("data.separator is token 50257"));
 }
 
-TEST_F(TokensTest, AWrongTokenIsAnErrorAtOnce) {
+TEST_F(TokensTest, ADamagedTokenIsAnErrorAtOnce) {
   ASSERT_EQ(WriteTokenFile(directory_.path() + "/t.bin", 60000, {1, 2, 59999, 4}, {1, 2, 3}),
             absl::OkStatus());
   std::string bytes = *ReadFile(directory_.path() + "/t.bin");
   bytes[64 + 5] = static_cast<char>(0xFF);  // of the third
   directory_.Write("t.bin", bytes);
-  EXPECT_THAT(std::string(Load(2).status().message()), HasSubstr("token 2 is"));
+  EXPECT_THAT(std::string(Load(2).status().message()), HasSubstr("the file is damaged"));
 }
 
 }  // namespace
