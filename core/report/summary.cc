@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <initializer_list>
-#include <ranges>
 #include <string>
 #include <string_view>
 
@@ -30,7 +30,9 @@ using Reports = std::vector<RankReport>;
 // The most that any rank has of something.
 template <typename Number>
 auto MostOf(const Reports& reports, Number number) {
-  return std::ranges::max(reports | std::views::transform(number));
+  auto most = std::invoke(number, reports[0]);
+  for (const RankReport& report : reports) most = std::max(most, std::invoke(number, report));
+  return most;
 }
 
 // Bytes of a class: what the strategy predicts (negative: no prediction), and the largest peak of

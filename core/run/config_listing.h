@@ -40,7 +40,7 @@ std::string ConfigHelp(const StrategyDefinition& strategy, const ModelFactory& m
 // behind each where its value comes from: a file and line, --set, the preset, or the default.
 // Reports what PrepareRun would, and makes no run directory.
 //
-// Of a run with legs, the TOML is what all legs share. Comments behind it list, for each leg that
+// Where a run has legs, the TOML says what they share. Comments behind it list, for each leg that
 // is reached, its steps, its strategy, and the keys that legs may lay out in different ways; the
 // first line says "# legs with up to 8 ranks". `strategies` are those that legs may name; empty:
 // train.legs is not looked at, and the listing is of `strategy` on the configuration's own mesh.

@@ -24,6 +24,7 @@
 #include "core/run/device/rank_device.h"
 #include "core/run/guard/check_schedule.h"
 #include "core/run/guard/loss_watch.h"
+#include "core/run/guard/move_guard.h"
 #include "core/run/guard/non_finite_search.h"
 #include "core/run/guard/repeat_guard.h"
 #include "core/run/guard/replica_guard.h"
@@ -268,6 +269,7 @@ class Trainer {
   absl::Status ChangeTo(const TrainingRun& next, int64_t steps) {
     MeshChange change = {.steps = steps, .from = FormationOf(*leg_), .to = FormationOf(next)};
     const int64_t start = NowNanos();
+    Visit(RunPlace::Where::kLegEnd, steps);
     if (here_ != nullptr) LS_RETURN_IF_ERROR(saver_.Leave(steps));  // waits for the disk
     const CommTotals before = ledger_.Mark();
     std::vector<HeldState> held;
@@ -275,7 +277,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(repeats_.CheckAtRest(steps, *here_));
       LS_RETURN_IF_ERROR(copies_.Compare(steps));
     }
-    LS_ASSIGN_OR_RETURN(const std::vector<TensorHash> hashes, HashesOfGuardedState());
+    LS_RETURN_IF_ERROR(moves_.Begin(here_.get()));
     if (here_ != nullptr) {
       copies_.Leave();
       held.push_back(strategy().State());
@@ -296,7 +298,7 @@ class Trainer {
       strategy().Restored();
       LS_RETURN_IF_ERROR(HashBase());
     }
-    LS_RETURN_IF_ERROR(CheckMoved(hashes, change));
+    LS_RETURN_IF_ERROR(moves_.End(change, here_.get()));
     // Ranks that were idle know of no checkpoint and of no loss.
     LS_RETURN_IF_ERROR(saver_.Share());
     LS_RETURN_IF_ERROR(sound_.Share(tools_.world));
@@ -308,30 +310,6 @@ class Trainer {
     report_.start_traffic = ledger_.Since(before);
     report_.changes.push_back(change);
     return reporter_ == nullptr ? absl::OkStatus() : reporter_->Change(change);
-  }
-
-  // Hashes of all whole tensors, the same on each mesh; none where nothing is checked.
-  absl::StatusOr<std::vector<TensorHash>> HashesOfGuardedState() {
-    if (!checks_.checks() || here_ == nullptr) return std::vector<TensorHash>();
-    return HashTensors(tools_.kernels, here_->ranks(), strategy().State());
-  }
-
-  // Whether the state behind a change of mesh is that before it. Rank 0 is in both legs.
-  absl::Status CheckMoved(const std::vector<TensorHash>& before, const MeshChange& change) {
-    if (!checks_.checks()) return absl::OkStatus();
-    LS_ASSIGN_OR_RETURN(const std::vector<TensorHash> after, HashesOfGuardedState());
-    absl::Status moved;
-    if (is_first()) {
-      for (const TensorHash& tensor : before) {
-        if (std::ranges::find(after, tensor) != after.end() || !moved.ok()) continue;
-        moved = absl::DataLossError(absl::StrCat(
-            "step ", change.steps, ": wrong bits: '", tensor.tensor, "' came to the mesh \"",
-            change.to, "\" with other bits than \"", change.from,
-            "\" had left in it: a memory or a link between ranks is at fault. The run stops before "
-            "it saves anything; --resume goes on from the newest checkpoint"));
-      }
-    }
-    return AgreeOnFirst(moved, tools_.world);
   }
 
   // Says of an error for want of memory that it came in the change of mesh behind `steps` steps.
@@ -562,6 +540,7 @@ class Trainer {
                     }};
   RepeatGuard repeats_{checks_, run_.settings.guard.repeat_on, tools_, sound_};
   ReplicaGuard guard_{checks_, tools_.kernels, sound_};
+  MoveGuard moves_{checks_, tools_};
   LossWatch watch_{run_.settings, run_.checkpoints()};
   StragglerWatch stragglers_{run_.settings.guard};
   BestWatch best_{BestSettingsOf(run_.config)};

@@ -3,16 +3,13 @@
 #include "core/run/elastic.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -489,80 +486,6 @@ TEST_F(ElasticTest, AStopEndsTheStepThatRanksAreAtNow) {
   const auto ended = Train("ddp", Line({"mesh.dp=2", "checkpoint.every=0"}), losses);
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(ended->reports[0].steps_behind, 2);
-}
-
-// The idle rank waits for the end of the step, and must not count the next one as begun.
-TEST_F(ElasticTest, AStopEndsTheStepThatTheOthersTrainBesideAnIdleRank) {
-  std::optional<int64_t> last;
-  also_at_ = [&](const RunPlace& place) {
-    if (place.step != 1 || place.where != Where::kStepEnd) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the idle rank comes to wait
-    last = stop_->Stop();
-  };
-  Losses none({});
-  const auto ended = Train(
-      "mesh", Line({"train.legs=[\"3: single\", \"1: ddp dp=2\"]", "checkpoint.every=0"}), none);
-  ASSERT_TRUE(ended.ok()) << ended.status();
-  EXPECT_EQ(last, 2);
-  EXPECT_EQ(ended->reports[0].steps_behind, 2);
-}
-
-// The change waits for a rank that is still at its checkpoint.
-TEST_F(ElasticTest, AChangeOfMeshTakesAsLongAsTheRunIsHeldUp) {
-  also_at_ = [&](const RunPlace& place) {
-    if (place.step != 1 || place.where != Where::kCheckpoint || place.rank != 1) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  };
-  Losses none({});
-  const auto ended = Train("mesh", Line({"train.legs=[\"2: ddp dp=2\", \"2: ddp dp=4\"]"}), none);
-  ASSERT_TRUE(ended.ok()) << ended.status();
-  ASSERT_EQ(ended->reports[0].changes.size(), 1u);
-  EXPECT_GE(ended->reports[0].changes[0].seconds, 0.4);
-}
-
-TEST_F(ElasticTest, TrafficBeforeTheLastLegIsThatOfTheChangeToIt) {
-  Losses none({});
-  const auto ended = Train("mesh", Line({"train.legs=[\"2: single\", \"2: ddp dp=4\"]"}), none);
-  ASSERT_TRUE(ended.ok()) << ended.status();
-  ASSERT_EQ(ended->reports.size(), 4u);
-  double sent = 0;
-  for (const RankReport& report : ended->reports) {
-    sent += report.start_traffic.Of("change of mesh").wire_bytes;
-  }
-  EXPECT_GT(sent, 0);
-  EXPECT_EQ(static_cast<int64_t>(sent), ended->reports[0].changes.at(0).sent_bytes);
-}
-
-// Each leg fits the limit by itself.
-TEST_F(ElasticTest, WantOfMemoryInAChangeOfMeshIsSaidToBeThere) {
-  const Assignments wide = {"model.width=256", "batch.size=4"};
-  Losses none({});
-  const auto one = TrainOnce("mesh", Line(With(wide, {"train.legs=[\"4: ddp dp=2\"]"})), none);
-  ASSERT_TRUE(one.ok()) << one.status();
-  const int64_t limit = one->at(0).memory.peak_total() + (1 << 16);
-  std::filesystem::remove_all(folder_ + "/out");
-  const auto two = TrainOnce("mesh",
-                             Line(With(wide, {"train.legs=[\"2: ddp dp=2\", \"2: ddp dp=4\"]",
-                                              absl::StrCat("memory.limit=", limit)})),
-                             none);
-  EXPECT_THAT(std::string(two.status().message()),
-              HasSubstr("at the change of mesh behind step 2, where the state of both layouts is "
-                        "held at once: "));
-}
-
-// Ranks that were idle in the leg before have compared nothing.
-TEST_F(ElasticTest, AStopInTheLastStepOfALegIsSavedByTheRanksOfTheNext) {
-  also_at_ = [&](const RunPlace& place) {
-    if (place.step == 1 && place.where == Where::kStepBegin) stop_->Stop();
-  };
-  Losses none({});
-  const auto ended = Train("mesh",
-                           Line({"train.legs=[\"2: ddp dp=2\", \"2: ddp dp=4\"]", "guard.every=2",
-                                 "checkpoint.every=0"}),
-                           none);
-  ASSERT_TRUE(ended.ok()) << ended.status();
-  EXPECT_EQ(ended->reports[0].steps_behind, 2);
-  EXPECT_EQ(ListCheckpoints(folder_ + "/out/checkpoints").value().back().step, 2);
 }
 
 TEST_F(ElasticTest, ARestartIsWrittenDownWhenTheNextStepComes) {

@@ -187,8 +187,7 @@ class Agent {
     }
     LS_ASSIGN_OR_RETURN(const GroupFolder folder, GroupFolder::Make(options_.out));
     if (PathExists(absl::StrCat(options_.out, "/", kRestartsFile))) {
-      constexpr char kAgain[] = "the launcher was started again";
-      Ended(kAgain, kAgain);
+      Ended("the launcher was started again");
     }
     LS_ASSIGN_OR_RETURN(const std::optional<int64_t> saved, NewestStep(options_.out));
     RestartLimit limit(options_.max_restarts, saved);
@@ -201,7 +200,7 @@ class Agent {
       // Ranks that were asked to stop for a larger mesh may have ended otherwise meanwhile.
       const std::string growth = std::exchange(grows_to_, "");
       if (!growth.empty() && is_whole && end.exit_code == kStoppedExitCode && stop_signal_ == 0) {
-        Ended(growth, growth);
+        Ended(growth);
         continue;
       }
       if (is_whole && (end.exit_code == 0 || end.exit_code == kStoppedExitCode)) {
@@ -213,28 +212,26 @@ class Agent {
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
-      GroupEnd seen = end;  // without what the ranks have told the user themselves
-      seen.told.clear();
-      LS_RETURN_IF_ERROR(CheckIsThere(seen.Describe()));
+      LS_RETURN_IF_ERROR(CheckIsThere(end.Describe()));
       LS_ASSIGN_OR_RETURN(const std::optional<int64_t> newest, NewestStep(options_.out));
       if (limit.IsPassed(newest) || options_.max_restarts == 0) {
         Finish(0);
         return absl::UnavailableError(absl::StrCat(
             "the ranks have ended ", std::max<int64_t>(1, limit.in_vain()),
-            " times without a new checkpoint, the last time by ", seen.Describe(),
+            " times without a new checkpoint, the last time by ", end.Describe(),
             "; their messages stand above. Look at ", options_.out,
             "/error.txt, save checkpoints more often (checkpoint.every), or raise --max_restarts"));
       }
-      Ended(end.Describe(), seen.Describe());
+      Ended(end.Cause());
+      seen_cause_ = end.Describe();
     }
   }
 
  private:
-  // The ranks have ended; what becomes of it, Record writes down. `shown`: the cause as the
-  // launcher tells the user.
-  void Ended(const std::string& cause, const std::string& shown) {
+  // The ranks have ended; what becomes of it, Record writes down.
+  void Ended(const std::string& cause) {
     restart_ = RestartNow(cause);
-    shown_cause_ = shown;
+    seen_cause_ = cause;
     ended_nanos_ = NowNanos();
   }
 
@@ -345,7 +342,7 @@ class Agent {
 
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
     std::vector<std::string> program = placement.program;
-    if (restart_) LS_RETURN_IF_ERROR(CheckIsThere(shown_cause_));
+    if (restart_) LS_RETURN_IF_ERROR(CheckIsThere(seen_cause_));
     LS_ASSIGN_OR_RETURN(const std::optional<SavedState> newest, Newest(options_.out));
     int64_t steps = newest ? newest->steps : 0;
     if (newest) program.push_back("--resume");
@@ -354,7 +351,7 @@ class Agent {
       if (newest) restart_->state = newest->is_in_memory ? "memory" : "disk";
       restart_->formation = placement.formation;
       Restart shown = *restart_;
-      shown.cause = shown_cause_;
+      shown.cause = seen_cause_;
       std::fprintf(stderr, "%s\n", shown.Describe().c_str());
     }
     const std::vector<std::string> launcher = absl::StrSplit(
@@ -454,7 +451,7 @@ class Agent {
   std::string hosts_;
   std::string grows_to_;            // why ranks were asked to stop for a larger mesh; empty: no
   std::optional<Restart> restart_;  // that has not been written down
-  std::string shown_cause_;         // of restart_, as the user is told
+  std::string seen_cause_;          // of restart_, without what ranks have told the user
   int64_t ended_nanos_ = 0;         // when the ranks ended last
   bool has_begun_ = false;          // ranks have written to the run directory
   bool has_discovered_ = false;     // the discovery script has worked

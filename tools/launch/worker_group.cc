@@ -62,9 +62,12 @@ std::vector<pid_t> Children() {
 
 }  // namespace
 
+std::string GroupEnd::Cause() const {
+  // Ranks that are left tell what followed from a signal, at most.
+  return !told.empty() && ranks.empty() && signal == 0 ? told : Describe();
+}
+
 std::string GroupEnd::Describe() const {
-  // Ranks that are left tell what followed from the signal, at most.
-  if (!told.empty() && ranks.empty() && signal == 0) return told;
   if (!reason.empty()) return reason;
   if (!ranks.empty()) {
     return absl::StrJoin(ranks, ", ", [](std::string* text, const auto& rank) {

@@ -28,9 +28,11 @@ struct GroupEnd {
   std::string reason = {};  // why it was ended from here; empty: it was not
   std::string told = {};    // why ranks ended, as they have told; empty: none has
 
-  // Where a signal has ended ranks or the launcher: "rank 2: killed by signal 9 (Killed)", "the
-  // launcher: ...", or the reason. Otherwise what ranks have told, the reason, or "exit code 69".
+  // As it was seen from here: "rank 2: killed by signal 9 (Killed)", "the launcher: ...", "exit
+  // code 69", or the reason.
   std::string Describe() const;
+  // What to write down: what the ranks have told, if no signal has ended them or the launcher.
+  std::string Cause() const;
 };
 
 // A folder for what MPI and workers leave while they run: in the memory of this host where that is

@@ -12,6 +12,7 @@ struct RunPlace {
     kMicroBatch,  // amid a step: before the strategy gets a micro-batch; peers may be in a call
     kStepEnd,     // the loss is known on this rank
     kCheckpoint,  // the state has been handed to the writer of a checkpoint, which goes on
+    kLegEnd,      // the leg's last step is done; its checkpoint may still be written
     kMeshChange,  // the next leg's mesh is made, and its state not yet moved
   };
   int rank = 0;
