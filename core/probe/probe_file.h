@@ -38,8 +38,8 @@ struct ProbeHeader {
   int64_t shards = 1, micro_batches = 1;  // of a step, and of a shard
   int64_t tokens = 1;                     // leaves of a sequence
   std::vector<std::string> blocks = {};   // names, in the model's order
-  bool has_legs =
-      false;  // whether other steps of the run may have another program, and other ranks
+  // Whether other steps of the run may have another program, and other ranks.
+  bool has_legs = false;
 };
 
 // What a recorded tensor is, in the order of a step.

@@ -211,7 +211,8 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
       const auto process,
       mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line))),
                           kRankLostExitCode));
-  signals.SetAmongProcesses(/*speaks=*/process->rank() == 0);
+  signals.SetNotice(process->rank() == 0 ? RunSignals::Notice::kWithoutStep
+                                         : RunSignals::Notice::kNone);
   absl::StatusOr<TrainingRun> run =
       PrepareLaunched(*process, command_line, strategy, make_model, strategies);
   if (run.ok()) run->stop = stop;

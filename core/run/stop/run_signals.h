@@ -29,14 +29,13 @@ class RunSignals {
   // Made before other threads are started.
   RunSignals(std::shared_ptr<StopRequest> stop, absl::Span<const int> signals);
 
-  // For ranks that are processes, which agree on their last step only when they come to the next
-  // one: names no step, and where `speaks` is false leaves it to another process to say that the
-  // run stops. That a second signal ends this process is said all the same.
-  void SetAmongProcesses(bool speaks) { notice_ = speaks ? Notice::kWithoutStep : Notice::kNone; }
+  // What this process says when it takes the first signal. Ranks that are processes agree on their
+  // last step only when they come to the next one, so they name none, and one of them speaks. That
+  // a second signal ends the process is said in any case.
+  enum class Notice { kWithStep, kWithoutStep, kNone };
+  void SetNotice(Notice notice) { notice_ = notice; }
 
  private:
-  enum class Notice { kWithStep, kWithoutStep, kNone };
-
   void Take(int signal);
 
   const std::shared_ptr<StopRequest> stop_;

@@ -32,11 +32,11 @@ TEST(StopRequestTest, AllRanksStopAfterTheLatestStepThatWasBegun) {
 // Waits for a signal that ends the process.
 void Wait() { std::this_thread::sleep_for(std::chrono::minutes(1)); }
 
-// `speaks`: for one of several processes.
-void SignalTwice(std::chrono::milliseconds between, std::optional<bool> speaks = std::nullopt) {
+void SignalTwice(std::chrono::milliseconds between,
+                 RunSignals::Notice notice = RunSignals::Notice::kWithStep) {
   const auto stop = std::make_shared<StopRequest>();
   RunSignals signals(stop, kSignalsOfThreads);
-  if (speaks) signals.SetAmongProcesses(*speaks);
+  signals.SetNotice(notice);
   stop->MayBegin(0);
   kill(getpid(), SIGTERM);
   std::this_thread::sleep_for(between);
@@ -72,11 +72,12 @@ TEST(RunSignalsTest, TwoSignalsAtOnceAreOne) {
 // Each process of a run hears the signal, and knows the step that it has begun itself.
 TEST(RunSignalsTest, OneOfTheProcessesOfARunSaysThatItStops) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(SignalTwice(std::chrono::milliseconds(0), /*speaks=*/true), ExitedWithCode(7),
+  using Notice = RunSignals::Notice;
+  EXPECT_EXIT(SignalTwice(std::chrono::milliseconds(0), Notice::kWithoutStep), ExitedWithCode(7),
               "^SIG[A-Z]+: stopping after the step that is being trained; a second signal ends at "
               "once\n$");
-  EXPECT_EXIT(SignalTwice(std::chrono::milliseconds(0), /*speaks=*/false), ExitedWithCode(7), "^$");
-  EXPECT_EXIT(SignalTwice(std::chrono::milliseconds(1200), /*speaks=*/false),
+  EXPECT_EXIT(SignalTwice(std::chrono::milliseconds(0), Notice::kNone), ExitedWithCode(7), "^$");
+  EXPECT_EXIT(SignalTwice(std::chrono::milliseconds(1200), Notice::kNone),
               ExitedWithCode(128 + SIGINT), "^ended by SIGINT; ");
 }
 
