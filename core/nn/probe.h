@@ -45,6 +45,10 @@ class PassProbe {
   // Takes note of the gradient of a shard of the batch that this rank has for its part of a
   // parameter, before it is summed over shards and ranks. It may change after the call.
   virtual void ObserveGradient(const std::string& /*parameter*/, const Tensor& /*gradient*/) {}
+  // Takes note of what this rank adds to a sum over ranks, or gives to all of them, at the moment
+  // in which it hands it over: whose bits were wrong shows in no result of the step. `what`: in
+  // words, "the losses". It may change after the call.
+  virtual void ObserveHandedOver(const std::string& /*what*/, const Tensor& /*value*/) {}
 };
 
 // Returns `y`, the output of a block or layer. With a probe, its value is observed now, and its

@@ -14,18 +14,21 @@
 namespace lockstep {
 namespace {
 
-// Buckets of gradients, and the ranks that sum them.
+// Buckets of a local model's gradients, and the ranks that sum them.
 class BucketSums {
  public:
-  BucketSums(Communicator& ranks, std::vector<Parameter*> uses, DType dtype,
-             const BucketLimits& limits, Kernels& kernels)
-      : ranks_(ranks) {
+  // The model outlives it.
+  BucketSums(Communicator& ranks, const LocalModel& local_model, std::vector<Parameter*> uses,
+             DType dtype, const BucketLimits& limits)
+      : ranks_(ranks), local_model_(local_model), uses_(std::move(uses)) {
     std::vector<int64_t> bytes;
-    for (const Parameter* use : uses) bytes.push_back(use->held_shape().elements() * SizeOf(dtype));
+    for (const Parameter* use : uses_) {
+      bytes.push_back(use->held_shape().elements() * SizeOf(dtype));
+    }
     buckets_ = PlanBuckets(bytes, limits.first, limits.others);
-    flats_ = MakeBuckets(buckets_, uses, dtype, kernels);
+    flats_ = MakeBuckets(buckets_, uses_, dtype, local_model.rank().kernels);
     for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-      for (const size_t i : buckets_[bucket]) bucket_of_[uses[i]] = bucket;
+      for (const size_t i : buckets_[bucket]) bucket_of_[uses_[i]] = bucket;
     }
   }
 
@@ -56,13 +59,19 @@ class BucketSums {
   // the same calls in the same order.
   void LaunchComplete() {
     while (next_ < flats_.size() && waiting_[next_] == 0) {
-      const Tensor& flat = flats_[next_++];
+      const size_t bucket = next_++;
       if (ranks_.size() == 1) continue;
+      for (const size_t i : buckets_[bucket]) {
+        local_model_.HandOverGradient(*uses_[i], uses_[i]->gradient);
+      }
+      const Tensor& flat = flats_[bucket];
       works_.push_back(ranks_.AllReduce(flat, flat, ReduceOp::kSum, "gradients"));
     }
   }
 
   Communicator& ranks_;
+  const LocalModel& local_model_;
+  const std::vector<Parameter*> uses_;
   Buckets buckets_;
   std::vector<Tensor> flats_;  // by bucket
   std::unordered_map<const Parameter*, size_t> bucket_of_;
@@ -84,8 +93,8 @@ class Replicated : public DataParallel {
       (has_experts && use->is_of_experts ? experts : shared).push_back(use);
     }
     const auto add = [&](Communicator& ranks, const std::vector<Parameter*>& uses) {
-      sums_.push_back(std::make_unique<BucketSums>(ranks, uses, inputs.settings.precision.reduce,
-                                                   limits, inputs.rank.kernels));
+      sums_.push_back(std::make_unique<BucketSums>(ranks, local_model_, uses,
+                                                   inputs.settings.precision.reduce, limits));
       for (Parameter* use : uses) uses_[use] = {use, sums_.back().get()};
     };
     add(inputs.sums_tokens ? mesh.batch() : mesh.data(), shared);

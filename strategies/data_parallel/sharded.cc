@@ -57,19 +57,25 @@ class Sharded : public DataParallel {
         sums_in_backward_(inputs.layout.blocks[inputs.rank.mesh.coordinate().pp].size() == 1 &&
                           !inputs.halves_backwards),
         backwards_(std::move(inputs.backwards)),
-        local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(sharding.divided),
-                     inputs.rank.rank, settings_, inputs.targets_per_sample,
-                     [this, &kernels = inputs.rank.kernels](Model& model, const ModelLayout& layout,
-                                                            int place) {
-                       const ShardGroups* experts = experts_ ? &*experts_ : nullptr;
-                       residency_ = std::make_unique<Residency>(model, layout, place, groups_,
-                                                                experts, settings_.precision,
-                                                                unshard_, kernels, settings_.seed);
-                       gradients_ = std::make_unique<ShardedGradients>(
-                           model, layout, place, groups_, experts, settings_.precision.reduce,
-                           settings_.shards_of_rank(), sums_in_backward_, kernels,
-                           [this](Parameter& use) { return local_model_.EndShard(use); });
-                     }) {
+        local_model_(
+            inputs.rank, std::move(inputs.model), inputs.MakeLayout(sharding.divided),
+            inputs.rank.rank, settings_, inputs.targets_per_sample,
+            [this, &kernels = inputs.rank.kernels](Model& model, const ModelLayout& layout,
+                                                   int place) {
+              const ShardGroups* experts = experts_ ? &*experts_ : nullptr;
+              residency_ = std::make_unique<Residency>(model, layout, place, groups_, experts,
+                                                       settings_.precision, unshard_, kernels,
+                                                       settings_.seed);
+              gradients_ = std::make_unique<ShardedGradients>(
+                  model, layout, place, groups_, experts, settings_.precision.reduce,
+                  settings_.shards_of_rank(), sums_in_backward_, kernels,
+                  ShardedGradients::Hooks{
+                      .end_shard = [this](Parameter& use) { return local_model_.EndShard(use); },
+                      .hand_over =
+                          [this](const Parameter& use, const Tensor& held) {
+                            local_model_.HandOverGradient(use, held);
+                          }});
+            }) {
     if (groups_.divided == Divided::kOptimizerState) local_model_.AllocateGradients();
   }
 

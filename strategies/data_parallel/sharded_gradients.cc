@@ -12,13 +12,13 @@ namespace lockstep {
 ShardedGradients::ShardedGradients(Model& model, const ModelLayout& layout, int place,
                                    const ShardGroups& groups, const ShardGroups* experts,
                                    DType reduce, int64_t shards, bool sums_in_backward,
-                                   Kernels& kernels, EndShardFunction end_shard)
+                                   Kernels& kernels, Hooks hooks)
     : kernels_(kernels),
       groups_(groups),
       reduce_(reduce),
       shards_(shards),
       sums_in_backward_(sums_in_backward),
-      end_shard_(std::move(end_shard)) {
+      hooks_(std::move(hooks)) {
   const std::vector<Parameter*> all = model.Parameters();
   const std::vector<ModelTensor>& tensors = layout.tensors();
   for (const ModelLayout::Unit* unit : layout.UnitsOf(place)) {
@@ -108,10 +108,13 @@ void ShardedGradients::Completed(const BlockRange& stage) {
 void ShardedGradients::Sum(Flat& flat) {
   bool is_complete = true;
   for (Parameter* use : flat.uses) {
-    is_complete = end_shard_(*use);
+    is_complete = hooks_.end_shard(*use);
   }
   if (!is_complete) return;
   if (under_way_.size() == kUnderWay) Advance();
+  if (stays_whole()) {  // and has waited since the first shard
+    for (const Parameter* use : flat.uses) hooks_.hand_over(*use, use->gradient);
+  }
   if (!flat.groups->contributes) kernels_.Fill(flat.whole, -0.0f);
   flat.reduce =
       flat.groups->shards.ReduceScatter(flat.whole, flat.shard, ReduceOp::kSum, "gradients");
@@ -126,6 +129,7 @@ void ShardedGradients::Advance() {
   if (!stays_whole()) flat.whole.storage().Release();
   flat.is_under_way = false;
   if (!flat.sum.Add() || groups_.replicas.size() == 1) return;
+  for (const Parameter* use : flat.uses) hooks_.hand_over(*use, Held(*use));
   over_replicas_.push_back(
       groups_.replicas.AllReduce(flat.shard, flat.shard, ReduceOp::kSum, "gradients"));
 }

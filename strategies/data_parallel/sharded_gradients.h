@@ -30,15 +30,20 @@ class ShardedGradients {
   // one may begin before the one before has ended.
   static constexpr size_t kUnderWay = 2;
 
+  // What the local model, which may be made later, does with gradients.
+  struct Hooks {
+    std::function<bool(Parameter&)> end_shard;                       // LocalModel::EndShard
+    std::function<void(const Parameter&, const Tensor&)> hand_over;  // HandOverGradient
+  };
+
   // Gives the gradients of rank `place` their memory, and hangs on its blocks: backward makes them
   // whole. `reduce`: the dtype in which they are kept and summed. `sums_in_backward`: what a
-  // completing backward leaves behind is summed at once, else when the stage is completed.
-  // `end_shard`: where gradients stay whole, LocalModel::EndShard. Model and kernels outlive it.
-  using EndShardFunction = std::function<bool(Parameter&)>;
+  // completing backward leaves behind is summed at once, else when the stage is completed. Model
+  // and kernels outlive it.
   // `experts`: the ranks that divide gradients of experts; null: those of all others do.
   ShardedGradients(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
                    const ShardGroups* experts, DType reduce, int64_t shards, bool sums_in_backward,
-                   Kernels& kernels, EndShardFunction end_shard);
+                   Kernels& kernels, Hooks hooks);
 
   // The elements of a use's gradient that lie in this rank's shard, which may be none.
   Tensor Held(const Parameter& use) const;
@@ -91,7 +96,7 @@ class ShardedGradients {
   const DType reduce_;
   const int64_t shards_;  // of the batch, that this rank trains
   const bool sums_in_backward_;
-  const EndShardFunction end_shard_;
+  const Hooks hooks_;
   std::vector<std::unique_ptr<Flat>> flats_;  // by block
   std::unordered_map<const Parameter*, Place> places_;
   bool is_completing_ = false;  // a backward that completes gradients goes on

@@ -47,7 +47,7 @@ int64_t PeakRows(const std::vector<int64_t>& rows, bool sums_in_backward,
                                       .replicas = *alone,
                                       .divided = Divided::kGradients},
                                      /*experts=*/nullptr, DType::kF32, 2, sums_in_backward, kernels,
-                                     /*end_shard=*/nullptr);
+                                     /*hooks=*/{});
     // Half of the whole goes to the other rank for each of two shards.
     CostPrediction sums;
     gradients.AddTraffic(sums);

@@ -37,6 +37,7 @@ class NaiveDdp : public Strategy {
     batches.FetchAhead();
     // This is all that data parallelism adds to `single`.
     for (const Parameter* use : replica_.uses()) {
+      replica_.HandOverGradient(*use, use->gradient);
       ThrowIfError(
           ranks_.AllReduce(use->gradient, use->gradient, ReduceOp::kSum, "gradients").Wait());
     }

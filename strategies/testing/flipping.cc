@@ -1,19 +1,29 @@
 #include "strategies/testing/flipping.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "glog/logging.h"
 #include "strategies/testing/wrapped_strategy.h"
 
 namespace lockstep {
 namespace {
 
-// Flips a bit of one of the tensors of a pass, or of its parameters' gradients, before others see
-// it; counts them all.
+// Whether a FlippingProbe flips it.
+bool IsProbed(Flip::Target target) {
+  using Target = Flip::Target;
+  constexpr std::array kProbed = {Target::kPass, Target::kGradient, Target::kSeenPass,
+                                  Target::kSeenGradient, Target::kHandedOver};
+  return std::ranges::count(kProbed, target) != 0;
+}
+
+// Flips a bit of one of the tensors of a pass, of its parameters' gradients, or of what the rank
+// hands over besides, before or after others see it; counts them all.
 class FlippingProbe final : public PassProbe {
  public:
   // `flip`: null: no bit flips.
@@ -23,17 +33,24 @@ class FlippingProbe final : public PassProbe {
   void Observe(const ProbedTensor& tensor, const Tensor& value) override {
     if (target_ == Flip::Target::kPass) Pass(value);
     if (next_ != nullptr) next_->Observe(tensor, value);
+    if (target_ == Flip::Target::kSeenPass) Pass(value);
   }
   void ObserveGradient(const std::string& parameter, const Tensor& gradient) override {
-    if (target_ == Flip::Target::kGradient && gradient.defined()) Pass(gradient);
+    if (target_ == Flip::Target::kGradient) Pass(gradient);
     if (next_ != nullptr) next_->ObserveGradient(parameter, gradient);
+    if (target_ == Flip::Target::kSeenGradient) Pass(gradient);
+  }
+  void ObserveHandedOver(const std::string& what, const Tensor& value) override {
+    const bool is_gradient = absl::StartsWith(what, "the gradient");
+    if (target_ == Flip::Target::kHandedOver && !is_gradient) Pass(value);
+    if (next_ != nullptr) next_->ObserveHandedOver(what, value);
   }
 
   uint64_t seen() const { return seen_; }
 
  private:
   void Pass(const Tensor& value) {
-    if (!IsFloating(value.dtype())) return;
+    if (!value.defined() || !IsFloating(value.dtype())) return;
     if (flip_ != nullptr && seen_ == flip_->tensor % tensors_) FlipBit(value, flip_->bit);
     ++seen_;
   }
@@ -93,7 +110,7 @@ class Flipping final : public WrappedStrategy {
     if (flips && flip.target == Flip::Target::kRestingState) FlipState();
     PassProbe* const search = rank_.search;
     FlippingProbe probe(search, flip.target, counts ? nullptr : &flip, fault_->tensors);
-    if (is_on(Flip::Target::kPass) || is_on(Flip::Target::kGradient)) rank_.search = &probe;
+    if (is_on(flip.target) && IsProbed(flip.target)) rank_.search = &probe;
     const CallFlips::Which which =
         is_on(flip.target) ? WhichOf(flip.target) : CallFlips::Which::kNone;
     if (which != CallFlips::Which::kNone) {

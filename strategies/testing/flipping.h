@@ -17,8 +17,11 @@ struct Flip {
     kIdleState,     // the same, in the validation after the step
     kPass,          // what leaves a block or layer, or its gradient, on its way to the next
     kGradient,      // the gradient of a parameter, before it is summed over ranks
-    kSent,          // what a call is to bring to other ranks
-    kReceived,      // what a call has brought from other ranks
+    kSeenPass,      // kPass and kGradient, once others have seen it
+    kSeenGradient,
+    kHandedOver,  // losses and batch statistics, when the rank hands them over to others
+    kSent,        // what a call is to bring to other ranks
+    kReceived,    // what a call has brought from other ranks
   };
 
   Target target = Target::kState;
@@ -36,8 +39,8 @@ struct Flip {
 };
 
 // A strategy on a machine that loses a bit. `tensors`: how many floating-point tensors a step has
-// on that rank of those that the target means; more than 0 where it is kPass, kGradient or
-// kMessage. `calls`: of the run's devices (WithWatchedCalls), where it is kSent or kReceived.
+// on that rank of those that the target means; more than 0 where it is one of a pass or of
+// calls. `calls`: of the run's devices (WithWatchedCalls), where it is kSent or kReceived.
 StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip, uint64_t tensors = 0,
                             std::shared_ptr<CallFlips> calls = nullptr);
 

@@ -18,10 +18,13 @@
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/lora/lora.h"
 #include "strategies/mesh/mesh.h"
+#include "strategies/naive_ddp/naive_ddp.h"
 #include "strategies/presets.h"
 #include "strategies/testing/flipping.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/testing/wrapped_strategy.h"
+#include "strategies/zero1/zero1.h"
+#include "strategies/zero2/zero2.h"
 
 namespace lockstep {
 namespace {
@@ -119,6 +122,73 @@ TEST(GuardTest, AFlipInAPassIsSeenInItsStepAndOnItsRank) {
     EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass, .time = 1}),
                 AllOf(HasSubstr("step 2: wrong bits: the output of "),
                       HasSubstr(rank + " came out differently in its repetition, as")));
+  }
+}
+
+// How many tensors of a target a step of rank 1 of three has.
+uint64_t TensorsOf(Flip::Target target, const StrategyDefinition& strategy,
+                   const std::string& config, const Assignments& mesh) {
+  const auto tensors = std::make_shared<uint64_t[]>(3);
+  RunStrategy(WithCount(strategy, target, tensors), MakeModel, config,
+              With(mesh, {"train.steps=1"}));
+  return tensors[1];
+}
+
+// After the sum all ranks have the same wrong bits. Until then a gradient waits for those of the
+// rank's other shards and of its bucket, and losses and batch statistics for the end of the step.
+TEST(GuardTest, AFlipInWhatWaitsForOtherRanksIsSeenOnItsRank) {
+  struct Case {
+    StrategyDefinition strategy;
+    Assignments mesh;
+    std::string where = " on rank 1";
+  };
+  for (const Case& each : std::vector<Case>{
+           {DdpStrategy(), {"mesh.dp=3"}},
+           {NaiveDdpStrategy(), {"train.deferred_batch_norm=false", "mesh.dp=3"}},
+           {Zero1Strategy(), {"mesh.dp=3"}, ", seen first on rank 1"},
+           {Zero2Strategy(),
+            {"batch.size=16", "cut.shards=4", "mesh.dp=2"},
+            ", seen first on rank 1"},
+           {EnginePreset("engine", {}), {"mesh.pp=1", "mesh.replicas=3", "mesh.dp=1"}},
+           {EnginePreset("engine", {}),
+            {"data_parallel.shard=gradients", "mesh.pp=1", "mesh.replicas=3", "mesh.dp=1"}}}) {
+    SCOPED_TRACE(absl::StrCat(each.strategy.name, " ", each.mesh.front()));
+    const Assignments mesh =
+        With({"batch.size=12", "cut.shards=6", "cut.micro_batches=1", "train.steps=2"}, each.mesh);
+    const auto failure = [&](const std::string& config, Flip flip, uint64_t tensors) {
+      flip.rank = 1;
+      flip.step = 1;
+      flip.bit = 12349;  // of an exponent
+      return std::string(FailStrategy(WithFlip(each.strategy, flip, tensors), MakeModel, config,
+                                      With(mesh, {"guard.every=1"}))
+                             .message());
+    };
+    const auto message = [&](const std::string& what) {
+      return absl::StrCat(what, " handed over", each.where,
+                          " came out differently in the step, as");
+    };
+    // Some of both shards, but not of the embedding: where a shard lacks a token its gradient is 0,
+    // beside which the other's swallows what flips.
+    const uint64_t gradients =
+        TensorsOf(Flip::Target::kGradient, each.strategy, SmallGptConfig(), mesh);
+    const bool has_whole_sums = each.strategy.name != "zero2";
+    for (uint64_t tensor = 3; has_whole_sums && tensor < gradients; tensor += 7) {
+      SCOPED_TRACE(absl::StrCat("gradient ", tensor, " of ", gradients));
+      EXPECT_THAT(
+          failure(SmallGptConfig(), {.target = Flip::Target::kSeenGradient, .tensor = tensor},
+                  gradients),
+          AllOf(HasSubstr("step 2: wrong bits: the gradient of '"), HasSubstr(message("'"))));
+    }
+    const uint64_t parts =
+        TensorsOf(Flip::Target::kHandedOver, each.strategy, SmallResNetConfig(), mesh);
+    std::string told;
+    for (uint64_t tensor = 0; tensor < parts; ++tensor) {
+      told += failure(SmallResNetConfig(), {.target = Flip::Target::kHandedOver, .tensor = tensor},
+                      parts);
+    }
+    for (const char* what : {"the batch statistics", "the losses of a micro-batch"}) {
+      EXPECT_THAT(told, HasSubstr(message(what)));
+    }
   }
 }
 

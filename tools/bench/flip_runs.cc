@@ -62,8 +62,10 @@ timeout_seconds = 30
 TensorCounts FlipLayout::CountsOf(Target target) const {
   switch (target) {
     case Target::kPass:
+    case Target::kSeenPass:
       return passes;
     case Target::kGradient:
+    case Target::kSeenGradient:
       return gradients;
     case Target::kSent:
       return sent;

@@ -30,13 +30,15 @@ struct TargetKind {
   Target target;
   const char* kind;
 };
-constexpr std::array<TargetKind, 7> kTargets = {{{Target::kRestingState, "state"},
-                                                 {Target::kState, "state"},
-                                                 {Target::kPass, "activations and their gradients"},
-                                                 {Target::kPass, "activations and their gradients"},
-                                                 {Target::kGradient, "gradients of parameters"},
-                                                 {Target::kSent, "messages between ranks"},
-                                                 {Target::kReceived, "messages between ranks"}}};
+constexpr std::array<TargetKind, 8> kTargets = {
+    {{Target::kRestingState, "state"},
+     {Target::kState, "state"},
+     {Target::kPass, "activations and their gradients"},
+     {Target::kSeenPass, "activations and their gradients"},
+     {Target::kGradient, "gradients of parameters"},
+     {Target::kSeenGradient, "gradients of parameters"},
+     {Target::kSent, "messages between ranks"},
+     {Target::kReceived, "messages between ranks"}}};
 constexpr char kCheckpoints[] = "checkpoints";
 
 // Copies a folder, and adds the paths of the copies of its files to `files`, in order.

@@ -82,11 +82,19 @@ void ObservedStep::Observe(const ProbedTensor& tensor, const Tensor& value) {
 void ObservedStep::ObserveGradient(const std::string& parameter, const Tensor& gradient) {
   if (next_ != nullptr) next_->ObserveGradient(parameter, gradient);
   if (!gradient.defined()) return;
-  // Behind what the backward of the micro-batch before it has left.
+  AddBehindBlocks(absl::StrCat("the gradient of '", parameter, "'"), gradient);
+}
+
+void ObservedStep::ObserveHandedOver(const std::string& what, const Tensor& value) {
+  if (next_ != nullptr) next_->ObserveHandedOver(what, value);
+  AddBehindBlocks(absl::StrCat(what, " handed over"), value);
+}
+
+void ObservedStep::AddBehindBlocks(std::string what, const Tensor& value) {
   const int64_t last = std::max<int64_t>(0, std::ssize(micro_batches_) - 1);
   values_.push_back({.order = {1, last, kBehindBlocks, std::ssize(values_)},
-                     .what = absl::StrCat("the gradient of '", parameter, "'"),
-                     .hash = HashOf(gradient, kernels_)});
+                     .what = std::move(what),
+                     .hash = HashOf(value, kernels_)});
 }
 
 int64_t ObservedStep::NumberOf(int64_t micro_batch) {

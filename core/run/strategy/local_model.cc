@@ -272,6 +272,9 @@ void LocalModel::AddLoss(const CrossEntropy& result) {
 }
 
 double LocalModel::MeanLoss(Communicator* ranks) {
+  if (ranks != nullptr) {
+    for (const Tensor& losses : losses_) HandOver("the losses of a micro-batch", losses);
+  }
   ExactSum sum;
   if (!losses_.empty()) sum.Add(rank_.kernels.SumOfAll(losses_));
   losses_.clear();
@@ -299,6 +302,16 @@ bool LocalModel::EndShard(Parameter& use) {
   }
   if (!is_complete || !has_sums) use.ClearGradient();
   return is_complete;
+}
+
+void LocalModel::HandOver(const std::string& what, const Tensor& part) const {
+  if (rank_.search != nullptr) rank_.search->ObserveHandedOver(what, part);
+}
+
+void LocalModel::HandOverGradient(const Parameter& use, const Tensor& held) const {
+  if (rank_.search == nullptr || held.elements() == 0) return;
+  if (use.padding != 0) return;  // which has no defined bits
+  HandOver(absl::StrCat("the gradient of '", use.name, "'"), held);
 }
 
 LocalModel::Moves LocalModel::MovesOf(const RunningStatistics& layer) const {

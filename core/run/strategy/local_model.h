@@ -130,6 +130,10 @@ class LocalModel {
   // next contribution begins anew. Without AllocateGradients the caller takes each shard's
   // gradient, and sums: every shard is complete, and the next contribution begins anew.
   bool EndShard(Parameter& use);
+  // Called before ranks sum or exchange what each of them has: lets whoever searches the step see
+  // this rank's part, `what` in words, or what it holds of a use's gradient.
+  void HandOver(const std::string& what, const Tensor& part) const;
+  void HandOverGradient(const Parameter& use, const Tensor& held) const;
   // A tensor for each trained parameter of the whole model that owns its value, in the order of
   // first use: of those that other ranks hold, empty ones. So all ranks name the same tensors.
   // `made`: of the parameters that the stage did not make itself.

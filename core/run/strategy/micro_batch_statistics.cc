@@ -70,6 +70,7 @@ void MicroBatchStatistics::Gather(const Mesh& mesh) {
   if (layers_.empty() || ranks.size() == 1) return;
   const int64_t elements = rows_.elements() / ranks.size();
   const Tensor own = rows_.View(ranks.rank() * elements, {elements});
+  local_model_.HandOver("the batch statistics", own);
   ThrowIfError(ranks.AllGather(own, rows_, kLabel).Wait());
 }
 

@@ -61,6 +61,7 @@ void StatisticsSums::Sum(const Mesh& mesh) {
   if (stages_.empty()) return;
   for (Stage& stage : stages_) stage.ended = 0;
   const Tensor& statistics = local_model_.statistics();
+  local_model_.HandOver("the batch statistics", rounds_ ? rounds_->sums : statistics);
   if (!rounds_) return SumOverRanks(mesh.batch(), statistics);
   SumOverRanks(mesh.dp(), rounds_->sums);
   bool is_complete = false;
@@ -68,6 +69,7 @@ void StatisticsSums::Sum(const Mesh& mesh) {
     local_model_.rank().kernels.Copy(rounds_->sums.View(at, statistics.shape()), statistics);
     is_complete = rounds_->sum.Add();
   }
+  local_model_.HandOver("the batch statistics", statistics);
   SumOverRanks(mesh.cp(), statistics);
   SumOverRanks(mesh.replicas(), statistics);
 }
