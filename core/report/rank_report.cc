@@ -51,13 +51,14 @@ auto Members(Is<CommTotals> auto& totals) {
   return std::tie(totals.by_kind, totals.in_flight_nanos);
 }
 auto Members(Is<RoutedStep> auto& step) { return std::tie(step.kind, step.numbers); }
+auto Members(Is<GuardCosts> auto& costs) { return std::tie(costs.steps, costs.nanos); }
 auto Members(Is<RankReport> auto& report) {
   return std::tie(report.trace, report.idle_traces, report.times, report.measured_steps,
                   report.median_step_seconds, report.kernel_nanos, report.memory, report.routed,
                   report.traffic, report.start_traffic, report.steps, report.steps_behind,
                   report.ended_early, report.changes, report.slow_ranks, report.prediction,
                   report.profiles, report.losses, report.loss_scale, report.skipped_steps,
-                  report.validation_at_start, report.validation, report.checkpoints,
+                  report.validation_at_start, report.validation, report.checkpoints, report.guard,
                   report.parameter_hash);
 }
 

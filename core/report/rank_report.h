@@ -40,6 +40,12 @@ struct RoutedStep {
   std::vector<std::vector<int64_t>> numbers;
 };
 
+// What checks for wrong bits (guard.every) have cost a rank in this attempt.
+struct GuardCosts {
+  int64_t steps = 0;  // that were checked
+  int64_t nanos = 0;  // of all checks: of steps, of replicas, of validations
+};
+
 // What a rank reports when training is over. In a run with legs, times, memory, traffic and
 // prediction are those of the last leg.
 struct RankReport {
@@ -69,6 +75,7 @@ struct RankReport {
   std::optional<ValidationResult> validation_at_start;  // if asked for, and the run began here
   ValidationResult validation;
   CheckpointCosts checkpoints;  // of those written beside the steps
+  GuardCosts guard;             // which `times` leave out
   // Hash of the bits of the parameters and buffers that this rank holds at the end.
   std::string parameter_hash;
 };

@@ -249,6 +249,20 @@ void AddCheckpoints(const Reports& reports, std::string& text) {
                   FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
 }
 
+// Seconds that checks for wrong bits took, all together, on the rank that had most of them.
+double GuardSeconds(const Reports& reports) {
+  const int64_t most = MostOf(reports, [](const RankReport& report) { return report.guard.nanos; });
+  return static_cast<double>(most) * 1e-9;
+}
+
+void AddGuard(const Reports& reports, std::string& text) {
+  const int64_t steps = reports[0].guard.steps;
+  if (steps == 0) return;
+  absl::StrAppend(&text, "  wrong bits: looked for behind ", steps, " steps, ",
+                  FormatDuration(GuardSeconds(reports) / static_cast<double>(steps)),
+                  " each, which times of steps leave out\n");
+}
+
 // The ranks that were slow in any attempt of the run; in this one where metrics.jsonl cannot be
 // read.
 std::vector<SlowRank> SlowRanksOf(const RunDescription& run, const RankReport& first) {
@@ -351,6 +365,9 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
   }
   if (const int64_t bytes = BytesOfCheckpoint(run); bytes > 0) summary["checkpoint_bytes"] = bytes;
   if (first.checkpoints.checkpoints > 0) summary["checkpoints"] = CheckpointsJson(reports);
+  if (first.guard.steps > 0) {
+    summary["guard"] = {{"checked_steps", first.guard.steps}, {"seconds", GuardSeconds(reports)}};
+  }
   if (settings.precision.scales_losses()) {
     summary["loss_scale"] = first.loss_scale;
     summary["skipped_steps"] = first.skipped_steps;
@@ -488,6 +505,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
                     FormatBytes(BytesOfCheckpoint(run)), "\n");
   }
   AddCheckpoints(reports, text);
+  AddGuard(reports, text);
   if (run.settings.mesh.divided_axes() > 1) text += run.settings.mesh.Grid();
   if (const auto floor = run.dataset->loss_floor()) {
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -30,6 +31,7 @@
 #include "core/run/guard/replica_guard.h"
 #include "core/run/guard/sound_state.h"
 #include "core/run/guard/straggler_watch.h"
+#include "core/run/guard/validation_guard.h"
 #include "core/run/leg/batches.h"
 #include "core/run/leg/mesh_change.h"
 #include "core/run/leg/rank_in_leg.h"
@@ -102,6 +104,14 @@ class Trainer {
   // Whether something that is done every so many steps (0: never) follows a step.
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && (step + 1) % every == 0; }
 
+  // Books the time of a check.
+  absl::Status Checking(absl::FunctionRef<absl::Status()> check) {
+    const int64_t start = NowNanos();
+    const absl::Status found = check();
+    report_.guard.nanos += NowNanos() - start;
+    return found;
+  }
+
   bool has_base() const { return !base_.empty(); }
   Rank& rank() { return here_->rank(); }
   Strategy& strategy() { return here_->strategy(); }
@@ -138,7 +148,7 @@ class Trainer {
     }
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step, resumed));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
-      report_.validation_at_start = Validate(*leg_, rank(), strategy());
+      LS_ASSIGN_OR_RETURN(report_.validation_at_start, Validated(step));
       if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
     }
     report_.start_traffic = ledger_.Mark();
@@ -225,7 +235,8 @@ class Trainer {
         Visit(RunPlace::Where::kStepEnd, step);
         if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
         LS_RETURN_IF_ERROR(saver_.Advance(step));
-        LS_RETURN_IF_ERROR(guard_.AfterSteps(step + 1, strategy().State(), here_->ranks()));
+        LS_RETURN_IF_ERROR(Checking(
+            [&] { return guard_.AfterSteps(step + 1, strategy().State(), here_->ranks()); }));
         sound_.Checked(step + 1);
         LS_RETURN_IF_ERROR(AfterStep(step));
       }
@@ -255,7 +266,7 @@ class Trainer {
 
   // Before anything is saved with `steps` steps behind it.
   absl::Status CompareReplicas(int64_t steps) {
-    return guard_.BeforeSaving(steps, strategy().State(), here_->ranks());
+    return Checking([&] { return guard_.BeforeSaving(steps, strategy().State(), here_->ranks()); });
   }
 
   // Saves a state that no further step will look at.
@@ -402,7 +413,7 @@ class Trainer {
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {
-    LS_RETURN_IF_ERROR(repeats_.Begin(step, *here_));
+    LS_RETURN_IF_ERROR(Checking([&] { return repeats_.Begin(step, *here_); }));
     const CommTotals before = ledger_.Mark();
     const int64_t busy = tools_.kernels.busy_nanos();
     tools_.timer.BeginStep(step);
@@ -437,8 +448,11 @@ class Trainer {
     report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
     report_.measured_steps += 1;
     step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
-    LS_RETURN_IF_ERROR(
-        repeats_.End(step, result, *here_, [&](RankInLeg& where) { return Again(step, where); }));
+    LS_RETURN_IF_ERROR(Checking([&] {
+      return repeats_.End(step, result, *here_,
+                          [&](RankInLeg& where) { return Again(step, where); });
+    }));
+    report_.guard.steps += checks_.IsDueBehind(step + 1) ? 1 : 0;
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
@@ -496,8 +510,15 @@ class Trainer {
     return reporter_->Hashes({.step = step, .tensors = std::move(hashes)});
   }
 
+  // The losses of the validation split behind so many steps.
+  absl::StatusOr<ValidationResult> Validated(int64_t steps) {
+    const ValidationPart own = EvaluatePart(*leg_, rank(), strategy());
+    LS_RETURN_IF_ERROR(Checking([&] { return validations_.Check(steps, own, *here_); }));
+    return SumOfParts(own, rank().mesh);
+  }
+
   absl::Status ValidateAfter(int64_t step) {
-    report_.validation = Validate(*leg_, rank(), strategy());
+    LS_ASSIGN_OR_RETURN(report_.validation, Validated(step + 1));
     return reporter_ == nullptr ? absl::OkStatus()
                                 : reporter_->Validation(step, report_.validation);
   }
@@ -540,6 +561,7 @@ class Trainer {
                     }};
   RepeatGuard repeats_{checks_, run_.settings.guard.repeat_on, tools_, sound_};
   ReplicaGuard guard_{checks_, tools_.kernels, sound_};
+  ValidationGuard validations_{checks_, sound_};
   MoveGuard moves_{checks_, tools_};
   LossWatch watch_{run_.settings, run_.checkpoints()};
   StragglerWatch stragglers_{run_.settings.guard};

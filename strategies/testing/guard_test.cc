@@ -212,6 +212,57 @@ TEST(GuardTest, AFlipInTheLastValidationIsSeenBeforeTheStateIsSaved) {
   }
 }
 
+// A strategy on a machine that gets a loss wrong in one of the batches that rank 1 evaluates, in
+// each of them where `number`, counted from 0, is -1.
+class WrongInValidation final : public WrappedStrategy {
+ public:
+  WrongInValidation(std::unique_ptr<Strategy> strategy, int rank, int number)
+      : WrappedStrategy(std::move(strategy)), rank_(rank), number_(number) {}
+
+  EvaluationSums Evaluate(const Batch& batch) override {
+    EvaluationSums sums = WrappedStrategy::Evaluate(batch);
+    const int evaluated = evaluated_++;
+    if (rank_ != 1) return sums;
+    if (number_ == evaluated) sums.correct += 1;
+    if (number_ < 0) sums.loss.Add(static_cast<float>(evaluated));
+    return sums;
+  }
+
+ private:
+  const int rank_, number_;
+  int evaluated_ = 0;
+};
+
+// Each rank evaluates one batch in each of the validations, behind the steps 1 to 4.
+TEST(GuardTest, AWrongValidationIsSeenBehindTheStepsThatAreChecked) {
+  const auto failure = [](const StrategyDefinition& strategy, int number, const Assignments& more) {
+    const auto wrapped = Wrapped(strategy, [=](std::unique_ptr<Strategy> made, Rank& rank) {
+      return std::make_unique<WrongInValidation>(std::move(made), rank.rank, number);
+    });
+    return std::string(FailStrategy(wrapped, MakeModel, SmallGptConfig(),
+                                    With({"cut.micro_batches=1", "mesh.dp=3", "validation.every=1",
+                                          "validation.batches=3"},
+                                         more))
+                           .message());
+  };
+  const auto message = [](int step, const std::string& rest) {
+    return HasSubstr(absl::StrCat("step ", step, ": wrong bits: the validation behind it", rest));
+  };
+  const Assignments each = {"guard.every=1"};
+  EXPECT_THAT(failure(DdpStrategy(), 0, each),
+              message(1, " on rank 1 came out differently at first, as two repetitions agree"));
+  EXPECT_THAT(failure(DdpStrategy(), 3, each),
+              message(2, " on rank 1 came out differently in its repetition, as another one"));
+  EXPECT_THAT(failure(FsdpStrategy(), -1, each),
+              message(1, ", seen first on rank 1 came out differently each time"));
+  // Behind the steps 1, 2, 3 once, and behind the last one again.
+  EXPECT_THAT(failure(DdpStrategy(), 3, {"guard.every=1000"}),
+              message(4, " on rank 1 came out differently at first"));
+  // Before the first step.
+  EXPECT_THAT(failure(DdpStrategy(), 0, {"guard.every=1000", "validation.at_start=true"}),
+              message(0, " on rank 1 came out differently at first"));
+}
+
 // All runs of a step compute with it, and its bits are in no checkpoint.
 TEST(GuardTest, AFlipInTheBaseUnderAdaptersIsSeenWithinTheInterval) {
   const Assignments adapters = {"lora.layers=[\"*.qkv\"]", "lora.rank=2", "guard.every=3"};

@@ -17,7 +17,7 @@
 #include "core/base/status.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
-#include "core/comm/mesh_shape.h"
+#include "core/run/guard/wrong_bits.h"
 #include "core/run/strategy/model_weights.h"
 
 namespace lockstep {
@@ -25,10 +25,6 @@ namespace {
 
 constexpr char kLabel[] = "repeated step";
 constexpr int64_t kBehindBlocks = int64_t{1} << 40;  // of a pass, in a PassOrder
-
-constexpr char kAdvice[] =
-    ". The run stops before it saves anything: test the memory and the processor of that rank's "
-    "machine, and --resume from the newest checkpoint, elsewhere if they fail";
 
 uint64_t HashOf(const Tensor& tensor, Kernels& kernels) {
   std::vector<std::byte> copy;
@@ -49,17 +45,6 @@ bool SameBits(double a, double b) {
 int64_t FirstDifference(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
   const auto at = std::ranges::mismatch(a, b).in1;
   return at == a.end() ? -1 : at - a.begin();
-}
-
-// Whether ranks send each other what a step computes with, or whose sums a rank alone receives:
-// activations, weights, shards of gradients. What was wrong on one, or on its way, may then show
-// first on another.
-bool DependOnEachOther(const MeshShape& mesh, const std::vector<StateTensor>& state) {
-  const bool send_activations = mesh.pp > 1 || mesh.cp > 1 || mesh.tp > 1 || mesh.ep > 1;
-  return send_activations || std::ranges::any_of(state, [](const StateTensor& part) {
-           return !IsOptimizerState(part.name) &&
-                  part.tensor.elements() != part.full_shape.elements();
-         });
 }
 
 }  // namespace
@@ -121,11 +106,11 @@ absl::Status RepeatGuard::HoldToRest(int64_t step, const std::string& since,
   const int64_t changed = FirstDifference(at_rest_, HashesOf(state));
   // What was saved behind the check may have the change, too.
   return sound_.Agree(
-      changed < 0
-          ? absl::OkStatus()
-          : absl::DataLossError(absl::StrCat(
-                "step ", step, ": wrong bits: '", state[static_cast<size_t>(changed)].name,
-                "' on rank ", here.rank().rank, " has changed in memory since ", since, kAdvice)),
+      changed < 0 ? absl::OkStatus()
+                  : absl::DataLossError(absl::StrCat(
+                        "step ", step, ": wrong bits: '", state[static_cast<size_t>(changed)].name,
+                        "' on rank ", here.rank().rank, " has changed in memory since ", since,
+                        kWrongBitsAdvice)),
       sound_.BehindCheck(), here.ranks());
 }
 
@@ -140,9 +125,9 @@ absl::Status RepeatGuard::CheckFrozen(int64_t step, const Hashes& state, RankInL
   const std::vector<StateTensor> parts = here.strategy().State();
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!parts[i].is_frozen || *expected++ == state[i] || !found.ok()) continue;
-    found = absl::DataLossError(
-        absl::StrCat("step ", step + 1, ": wrong bits: '", parts[i].name, "' on rank ",
-                     here.rank().rank, ", which no step changes, has changed in memory", kAdvice));
+    found = absl::DataLossError(absl::StrCat(
+        "step ", step + 1, ": wrong bits: '", parts[i].name, "' on rank ", here.rank().rank,
+        ", which no step changes, has changed in memory", kWrongBitsAdvice));
   }
   return sound_.Agree(found, sound_.SinceCheck(), here.ranks());
 }
@@ -188,7 +173,7 @@ absl::Status RepeatGuard::CheckCopy(int64_t step, RankInLeg& here) const {
   return absl::DataLossError(
       absl::StrCat("step ", step + 1, ": wrong bits: the copy of '",
                    copy_[static_cast<size_t>(changed)].name, "' on rank ", here.rank().rank,
-                   ", from which the step is repeated, has changed in memory", kAdvice));
+                   ", from which the step is repeated, has changed in memory", kWrongBitsAdvice));
 }
 
 void RepeatGuard::Restore(RankInLeg& here) const {
@@ -363,7 +348,7 @@ absl::Status RepeatGuard::Explain(int64_t step, const Runs& runs, RankInLeg& her
   }
   const std::vector<StateTensor> state = here.strategy().State();
   const bool is_one = suspects.size() == 1;
-  const bool is_certain = is_one && !DependOnEachOther(here.leg().settings.mesh, state);
+  const bool is_certain = is_one && !DependOnEachOther(here);
   const std::string where =
       absl::StrCat(is_certain ? "" : ", seen first", is_one ? " on rank " : " on the ranks ",
                    absl::StrJoin(suspects, ", "));
@@ -376,8 +361,9 @@ absl::Status RepeatGuard::Explain(int64_t step, const Runs& runs, RankInLeg& her
     what = absl::StrCat("the gradient or the update of '",
                         state[static_cast<size_t>(place.state)].name, "'", where);
   }
-  return tell(absl::DataLossError(absl::StrCat("step ", step + 1, ": wrong bits: ", what,
-                                               " came out differently ", verdict.when, kAdvice)));
+  return tell(
+      absl::DataLossError(absl::StrCat("step ", step + 1, ": wrong bits: ", what,
+                                       " came out differently ", verdict.when, kWrongBitsAdvice)));
 }
 
 }  // namespace lockstep

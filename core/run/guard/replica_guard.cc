@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/checksum.h"
 #include "core/base/status.h"
+#include "core/run/guard/wrong_bits.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
@@ -118,8 +119,7 @@ absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, 
   return absl::DataLossError(absl::StrCat(
       "step ", step, ": wrong bits: ", Describe(faults[0], state[faults[0].tensor]),
       faults.size() == 1 ? "" : absl::StrCat(", and so do ", faults.size() - 1, " more tensors"),
-      ". The run stops before it saves anything: test the memory and the processor of that rank's "
-      "machine, and --resume from the newest checkpoint, elsewhere if they fail"));
+      kWrongBitsAdvice));
 }
 
 absl::Status ReplicaGuard::AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
