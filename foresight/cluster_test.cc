@@ -127,6 +127,15 @@ TEST(ClusterTest, NamesGoRoundTheFile) {
   EXPECT_EQ(again->fitted, cluster->fitted);
 }
 
+// In seconds, not hours: the time that a key takes does not grow with their number.
+TEST(ClusterTest, ReadsAnyNumberOfFittedValues) {
+  std::string text = kSmall;
+  for (int i = 0; i < 200'000; ++i) absl::StrAppend(&text, "k", i, " = 1\n");
+  const auto cluster = Read(text);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->fitted.size(), 200'001u);
+}
+
 TEST(ClusterTest, RefusesMoreDevicesThanCanBeCounted) {
   std::string text = kSmall;
   text.replace(text.find("devices = 2"), 11, "devices = 2147483647");

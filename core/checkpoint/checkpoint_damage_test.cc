@@ -156,6 +156,9 @@ TEST_F(CheckpointDamageTest, TheManifestNamesTheShardThatIsAnother) {
   EXPECT_THAT(Refused(path), HasSubstr(path + "/manifest.json: is missing"));
   std::ofstream(path + "/manifest.json") << "{}";
   EXPECT_THAT(Refused(path), HasSubstr("manifest.json: is damaged"));
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  std::ofstream(path + "/manifest.json") << "{\"files\": [{\"name\": " + deep + "}]}";
+  EXPECT_THAT(Refused(path), HasSubstr("manifest.json: is damaged"));
   ASSERT_TRUE(WriteManifest(path).ok());
   ExpectLoads(path, {33, 77}, 1);
   // The same step, cut and metadata, with other values.

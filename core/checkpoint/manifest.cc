@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/checksum.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "nlohmann/json.hpp"
@@ -71,7 +72,7 @@ std::string PathOf(const std::string& checkpoint) {
 
 // What a manifest lists; none if it is damaged.
 std::optional<std::vector<ManifestEntry>> Parse(const std::string& text) {
-  const Json manifest = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json manifest = ParseJson<Json>(text);
   std::vector<ManifestEntry> shards;
   if (manifest.is_object() && manifest.contains("files") && manifest["files"].is_array()) {
     for (const Json& file : manifest["files"]) {

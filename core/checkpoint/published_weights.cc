@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/file.h"
 #include "core/base/half.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/finite.h"
 #include "glog/logging.h"
@@ -208,7 +209,7 @@ std::vector<float> Transposed(std::span<const float> values, int64_t rows, int64
 // The files that an index names, beside it.
 absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& index) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(index));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson<Json>(text);
   std::set<std::string> files;
   bool is_sound = json.is_object() && json.contains("weight_map") && json["weight_map"].is_object();
   if (is_sound) {

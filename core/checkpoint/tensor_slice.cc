@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "core/base/checked_product.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
@@ -126,7 +127,7 @@ TensorSlice SliceOf(std::vector<int64_t> shape, Slice slice) {
 
 absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
                                              const std::vector<int64_t>& stored) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson<Json>(text);
   const auto invalid = [] {
     return InvalidArgument("is not described by {\"", kFirst, "\": the first element, \"", kWhole,
                            "\": the whole's shape} or {\"", kDimension,

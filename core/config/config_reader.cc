@@ -270,7 +270,7 @@ void ConfigReader::AddProblem(const std::string& key, const std::string& problem
 absl::Status ConfigReader::Finish() {
   for (const std::string& key : Keys()) {
     if (kind_ == "") break;  // these may be keys of the kind that was meant
-    if (std::ranges::find(known_, key) != known_.end()) continue;
+    if (is_known_.contains(key)) continue;
     const ConfigValue& value = members_->find(key)->second;
     if (ExplainKeysOf(key, value)) continue;
     // Otherwise a user who knows the key from another kind would not see why it is refused.
@@ -300,7 +300,7 @@ bool ConfigReader::ExplainKeysOf(const std::string& key, const ConfigValue& valu
 
 const ConfigValue* ConfigReader::Find(const std::string& key, Presence presence,
                                       const std::string& example) {
-  if (std::ranges::find(known_, key) == known_.end()) known_.push_back(key);
+  if (is_known_.insert(key).second) known_.push_back(key);
   if (Has(key)) return &members_->find(key)->second;
   if (presence == Presence::kRequired && !is_broken_) {
     AddProblem(key, absl::StrCat("is missing; set it in a configuration file, or with --set ",

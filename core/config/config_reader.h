@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -137,7 +138,8 @@ class ConfigReader {
   bool is_broken_ = false;             // no table, so nothing can be missing from it
   // The choice at "kind", where it was asked for; empty: missing or wrong.
   std::optional<std::string> kind_;
-  std::vector<std::string> known_;
+  std::vector<std::string> known_;  // in the order in which they were asked for
+  std::unordered_set<std::string> is_known_;
   std::vector<std::string> problems_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "core/autograd/variable.h"
@@ -49,6 +50,8 @@ class PassProbe {
   // in which it hands it over: whose bits were wrong shows in no result of the step. `what`: in
   // words, "the losses". It may change after the call.
   virtual void ObserveHandedOver(const std::string& /*what*/, const Tensor& /*value*/) {}
+  virtual void ObserveNumbersHandedOver(const std::string& /*what*/,
+                                        std::span<const double> /*numbers*/) {}
 };
 
 // Returns `y`, the output of a block or layer. With a probe, its value is observed now, and its

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "core/base/json.h"
 #include "core/base/mapped_file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checksums.h"
@@ -119,7 +120,7 @@ absl::StatusOr<Json> ParseRow(absl::string_view row) {
   }
   const absl::string_view text = row.substr(kChecksumDigits + 1);
   if (ChecksumOf(std::string_view(text.data(), text.size())) != checksum) return damaged();
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson<Json>({text.data(), text.size()});
   if (!json.is_object()) return InvalidArgument("is no JSON object");
   return json;
 }

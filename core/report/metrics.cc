@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -32,7 +33,7 @@ absl::StatusOr<int64_t> StepOfLossRow(const std::string& row) {
 }
 
 absl::StatusOr<int64_t> StepOfMetricsRow(const std::string& row) {
-  const auto json = nlohmann::json::parse(row, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(row);
   if (json.is_object()) {
     const auto step = json.find("step");
     if (step != json.end() && step->is_number_integer()) return step->get<int64_t>();
@@ -98,8 +99,7 @@ absl::Status ForEachMetric(const std::string& path, absl::string_view key, int64
   const std::string mark = absl::StrCat("\"", key, "\"");
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StrContains(line, mark)) continue;  // parsing takes longer
-    const auto row = nlohmann::json::parse(line.begin(), line.end(), nullptr,
-                                           /*allow_exceptions=*/false);
+    const auto row = ParseJson({line.data(), line.size()});
     if (!row.is_object() || !row.contains(key)) continue;
     const auto step = row.find("step");
     if (step == row.end() || !step->is_number_integer() || step->get<int64_t>() >= steps) continue;

@@ -43,7 +43,9 @@ struct RoutedStep {
 // What checks for wrong bits (guard.every) have cost a rank in this attempt.
 struct GuardCosts {
   int64_t steps = 0;  // that were checked
-  int64_t nanos = 0;  // of all checks: of steps, of replicas, of validations
+  // Of what is done beside the steps: they are repeated, and states, replicas and validations are
+  // compared. Hashes within a checked step are among the step's own times.
+  int64_t nanos = 0;
 };
 
 // What a rank reports when training is over. In a run with legs, times, memory, traffic and
@@ -75,7 +77,7 @@ struct RankReport {
   std::optional<ValidationResult> validation_at_start;  // if asked for, and the run began here
   ValidationResult validation;
   CheckpointCosts checkpoints;  // of those written beside the steps
-  GuardCosts guard;             // which `times` leave out
+  GuardCosts guard;             // which `times` leave out, but for hashes within steps
   // Hash of the bits of the parameters and buffers that this rank holds at the end.
   std::string parameter_hash;
 };

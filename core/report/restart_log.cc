@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -73,7 +74,7 @@ absl::Status WriteResumed(const std::string& out, const ResumedFrom& from) {
 absl::StatusOr<ResumedFrom> ReadResumed(const std::string& out) {
   const std::string path = absl::StrCat(out, "/", kResumedFile);
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(text);
   if (!json.is_object() || !json.contains("steps") || !json["steps"].is_number_integer() ||
       !json.contains("state") || !json["state"].is_string()) {
     return InvalidArgument(path, ": does not say what the run went on from");
@@ -125,7 +126,7 @@ absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
   lines.pop_back();  // what stands behind the last line end
   std::vector<Restart> restarts;
   for (size_t i = 0; i < lines.size(); ++i) {
-    const auto row = nlohmann::json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    const auto row = ParseJson(lines[i]);
     if (row.is_object() && row.contains(kLaunched)) continue;
     std::optional<Restart> restart = RestartOf(row);
     if (!restart) {

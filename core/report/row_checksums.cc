@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/checksum.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/report/metrics.h"
 #include "nlohmann/json.hpp"
@@ -95,7 +96,7 @@ absl::StatusOr<std::vector<Json>> RowsBefore(const std::string& path, int64_t st
   for (size_t i = 0; i < lines.size(); ++i) {
     const absl::StatusOr<int64_t> step = kFormat.step_of_row(lines[i]);
     if (!step.ok()) return DamagedRow(path, i + 1);
-    Json row = Json::parse(lines[i]);
+    auto row = ParseJson<Json>(lines[i]);
     // Before its step is believed.
     if (!IsSound(row)) return DamagedRow(path, i + 1);
     if (*step >= steps) break;

@@ -99,6 +99,13 @@ TEST_F(RowChecksumsTest, DamageOfTheChecksumsIsNamed) {
   EXPECT_THAT(Error(4), HasSubstr("losses.csv: the rows of the steps 2 to 3 are not those"));
 }
 
+TEST_F(RowChecksumsTest, ListsInListsEndInAMessage) {
+  WriteRows(2);
+  const std::string deep(200'000, '['), end(200'000, ']');
+  Write(kRowChecksumsFile, absl::StrCat("{\"step\": 1, \"a\": ", deep, end, "}\n"));
+  EXPECT_THAT(Error(2), HasSubstr(":1: the row is not what was written"));
+}
+
 // Earlier versions wrote rows without a checksum of their own.
 TEST_F(RowChecksumsTest, RowsOfEarlierVersionsAreRead) {
   WriteRows(4);

@@ -249,7 +249,7 @@ void AddCheckpoints(const Reports& reports, std::string& text) {
                   FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
 }
 
-// Seconds that checks for wrong bits took, all together, on the rank that had most of them.
+// Seconds that checks for wrong bits took beside the steps, on the rank that had most of them.
 double GuardSeconds(const Reports& reports) {
   const int64_t most = MostOf(reports, [](const RankReport& report) { return report.guard.nanos; });
   return static_cast<double>(most) * 1e-9;
@@ -258,9 +258,9 @@ double GuardSeconds(const Reports& reports) {
 void AddGuard(const Reports& reports, std::string& text) {
   const int64_t steps = reports[0].guard.steps;
   if (steps == 0) return;
-  absl::StrAppend(&text, "  wrong bits: looked for behind ", steps, " steps, ",
-                  FormatDuration(GuardSeconds(reports) / static_cast<double>(steps)),
-                  " each, which times of steps leave out\n");
+  absl::StrAppend(&text, "  wrong bits: looked for in ", steps, " steps, which took ",
+                  FormatDuration(GuardSeconds(reports)),
+                  " beside them; their own times have the hashes within them\n");
 }
 
 // The ranks that were slow in any attempt of the run; in this one where metrics.jsonl cannot be

@@ -142,11 +142,10 @@ TEST_F(RunGuardTest, GuardedRunsHaveTheCurveOfOthers) {
       Start(kDdp, {"--set", "mesh.dp=2", "--set", "guard.every=1", "--set", "guard.loss_jump=10"});
   EXPECT_TRUE(guarded.ok()) << guarded.err;
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
-  // What it cost is not among the times of steps.
   const auto summary = nlohmann::json::parse(*ReadFile(Path("out/summary.json")));
   EXPECT_EQ(summary["guard"]["checked_steps"], std::ranges::count(losses, '\n') - 1);
   EXPECT_GT(summary["guard"]["seconds"], 0);
-  EXPECT_THAT(guarded.out + guarded.err, HasSubstr("wrong bits: looked for behind "));
+  EXPECT_THAT(guarded.out + guarded.err, HasSubstr("wrong bits: looked for in "));
 }
 
 }  // namespace

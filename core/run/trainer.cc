@@ -147,11 +147,16 @@ class Trainer {
       for (const std::string& copy : resumed.passed_copies) RemoveTree(copy);  // nobody wants them
     }
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step, resumed));
+    std::optional<ValidationPart> own;
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
-      LS_ASSIGN_OR_RETURN(report_.validation_at_start, Validated(step));
-      if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
+      own = EvaluatePart(*leg_, rank(), strategy());
+      report_.validation_at_start = SumOfParts(*own, rank().mesh);
     }
     report_.start_traffic = ledger_.Mark();
+    if (own) {
+      LS_RETURN_IF_ERROR(CheckValidation(step, *own));
+      if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
+    }
     return step;
   }
 
@@ -269,9 +274,14 @@ class Trainer {
     return Checking([&] { return guard_.BeforeSaving(steps, strategy().State(), here_->ranks()); });
   }
 
+  // When nothing else looks at the state that a checked step has left.
+  absl::Status CheckAtRest(int64_t steps) {
+    return Checking([&] { return repeats_.CheckAtRest(steps, *here_); });
+  }
+
   // Saves a state that no further step will look at.
   absl::Status SaveLast(int64_t steps) {
-    LS_RETURN_IF_ERROR(repeats_.CheckAtRest(steps, *here_));
+    LS_RETURN_IF_ERROR(CheckAtRest(steps));
     LS_RETURN_IF_ERROR(CompareReplicas(steps));
     return saver_.SaveAndWait(steps);
   }
@@ -285,7 +295,7 @@ class Trainer {
     const CommTotals before = ledger_.Mark();
     std::vector<HeldState> held;
     if (here_ != nullptr) {
-      LS_RETURN_IF_ERROR(repeats_.CheckAtRest(steps, *here_));
+      LS_RETURN_IF_ERROR(CheckAtRest(steps));
       LS_RETURN_IF_ERROR(copies_.Compare(steps));
     }
     LS_RETURN_IF_ERROR(moves_.Begin(here_.get()));
@@ -413,6 +423,8 @@ class Trainer {
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {
+    // First, for what watches the step for the guard hands on to it what it sees.
+    if (rank().probe != nullptr) rank().probe->BeginStep(step, strategy().State());
     LS_RETURN_IF_ERROR(Checking([&] { return repeats_.Begin(step, *here_); }));
     const CommTotals before = ledger_.Mark();
     const int64_t busy = tools_.kernels.busy_nanos();
@@ -421,7 +433,6 @@ class Trainer {
       ledger_.StartTrace();
       rank().allocator().StartHistory();
     }
-    if (rank().probe != nullptr) rank().probe->BeginStep(step, strategy().State());
     peaks_->Begin(RoutedStep::Kind::kTraining);
     const StepResult result = strategy().TrainStep(step, batches);
     peaks_->End(RoutedStep::Kind::kTraining, rank().allocator().books());
@@ -510,15 +521,15 @@ class Trainer {
     return reporter_->Hashes({.step = step, .tensors = std::move(hashes)});
   }
 
-  // The losses of the validation split behind so many steps.
-  absl::StatusOr<ValidationResult> Validated(int64_t steps) {
-    const ValidationPart own = EvaluatePart(*leg_, rank(), strategy());
-    LS_RETURN_IF_ERROR(Checking([&] { return validations_.Check(steps, own, *here_); }));
-    return SumOfParts(own, rank().mesh);
+  // What this rank has of the validation behind so many steps.
+  absl::Status CheckValidation(int64_t steps, const ValidationPart& own) {
+    return Checking([&] { return validations_.Check(steps, own, *here_); });
   }
 
   absl::Status ValidateAfter(int64_t step) {
-    LS_ASSIGN_OR_RETURN(report_.validation, Validated(step + 1));
+    const ValidationPart own = EvaluatePart(*leg_, rank(), strategy());
+    LS_RETURN_IF_ERROR(CheckValidation(step + 1, own));
+    report_.validation = SumOfParts(own, rank().mesh);
     return reporter_ == nullptr ? absl::OkStatus()
                                 : reporter_->Validation(step, report_.validation);
   }

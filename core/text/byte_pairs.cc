@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/text/utf8.h"
 #include "core/text/words.h"
@@ -116,6 +117,9 @@ absl::Status BytePairs::ParseTokens(const std::string& text) {
     if (!names.insert(name).second) duplicate = name;
     return true;
   };
+  if (NestingOf(text) > kDeepestJson) {
+    return absl::InvalidArgumentError("holds lists or objects too deep inside others");
+  }
   try {
     json = Json::parse(text, note_keys);
   } catch (const Json::parse_error& error) {

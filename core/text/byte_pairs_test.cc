@@ -215,6 +215,9 @@ TEST_F(BytePairsTest, NamesFilesThatAreMissing) {
 TEST_F(BytePairsTest, RefusesOtherTokens) {
   EXPECT_EQ(ProblemWithTokens("{\"a\": 0,"), "is not valid JSON at byte 9");
   EXPECT_EQ(ProblemWithTokens("{\"a\": 1e999}"), "holds a number that is too large");
+  EXPECT_EQ(
+      ProblemWithTokens("{\"a\": " + std::string(300'000, '[') + std::string(300'000, ']') + "}"),
+      "holds lists or objects too deep inside others");
   EXPECT_EQ(ProblemWithTokens("[1]"), "is no map from tokens to ids");
   EXPECT_EQ(ProblemWithTokens("{}"), "is no map from tokens to ids");
   EXPECT_EQ(ProblemWithTokens(R"({"a b": 0})"),

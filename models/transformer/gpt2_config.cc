@@ -1,6 +1,7 @@
 #include "models/transformer/gpt2_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ std::string Gpt2Config(const TransformerOptions& options) {
 }
 
 absl::Status CheckGpt2Config(const std::string& text, const TransformerOptions& options) {
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json file = ParseJson<Json>(text);
   if (!file.is_object() || !file.contains("n_head")) {
     return absl::FailedPreconditionError("is no JSON object with a number of heads, \"n_head\"");
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/config/key_ranges.h"
 #include "nlohmann/json.hpp"
@@ -174,7 +175,7 @@ std::string LlamaConfig(const LlamaOptions& options) {
 }
 
 absl::StatusOr<LlamaOptions> ReadLlamaConfig(const std::string& text) {
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json file = ParseJson<Json>(text);
   if (!file.is_object()) return absl::InvalidArgumentError("is no JSON object");
   std::vector<std::string> problems;
   const Reader reader(file, "", problems);

@@ -109,6 +109,22 @@ TEST(DevicesTest, StrategiesHaveTheBitsOfSingleOnTheCpu) {
   }
 }
 
+TEST(DevicesTest, GuardedRunsHaveTheBitsOfOthers) {
+  const Assignments cut = {"cut.micro_batches=1", "cut.shards=4", "batch.size=8"};
+  const Assignments guarded = {"guard.every=1", "validation.every=1", "comm.nccl_reductions=exact"};
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto one = RunStrategy(SingleStrategy(), MakeModel, config, cut);
+    for (const char* repeat_on : {"same_rank", "other_rank"}) {
+      const Assignments all =
+          With(With(cut, guarded), {std::string("guard.repeat_on=") + repeat_on});
+      ExpectSameBits(OnDevices(NaiveDdpStrategy(), config, With(all, {"mesh.dp=2"})), one);
+      ExpectSameBits(OnDevices(DdpStrategy(), config, With(all, {"mesh.dp=4"})), one);
+      ExpectSameBits(OnDevices(FsdpStrategy(), config, With(all, {"mesh.dp=2"})), one);
+      ExpectSameBits(OnDevices(GPipeStrategy(), config, With(all, {"mesh.pp=2"})), one);
+    }
+  }
+}
+
 // Records how many micro-batches of a step were taken at each FetchAhead.
 class CountedBatches final : public BatchSource {
  public:

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "glog/logging.h"
 #include "strategies/testing/wrapped_strategy.h"
 
@@ -18,12 +18,12 @@ namespace {
 bool IsProbed(Flip::Target target) {
   using Target = Flip::Target;
   constexpr std::array kProbed = {Target::kPass, Target::kGradient, Target::kSeenPass,
-                                  Target::kSeenGradient, Target::kHandedOver};
+                                  Target::kSeenGradient, Target::kStatistics};
   return std::ranges::count(kProbed, target) != 0;
 }
 
-// Flips a bit of one of the tensors of a pass, of its parameters' gradients, or of what the rank
-// hands over besides, before or after others see it; counts them all.
+// Flips a bit of one of the tensors of a pass, of its parameters' gradients, or of its batch
+// statistics, before or after others see it; counts them all.
 class FlippingProbe final : public PassProbe {
  public:
   // `flip`: null: no bit flips.
@@ -41,9 +41,13 @@ class FlippingProbe final : public PassProbe {
     if (target_ == Flip::Target::kSeenGradient) Pass(gradient);
   }
   void ObserveHandedOver(const std::string& what, const Tensor& value) override {
-    const bool is_gradient = absl::StartsWith(what, "the gradient");
-    if (target_ == Flip::Target::kHandedOver && !is_gradient) Pass(value);
+    const bool is_of_statistics = what == "the batch statistics";
+    if (target_ == Flip::Target::kStatistics && is_of_statistics) Pass(value);
     if (next_ != nullptr) next_->ObserveHandedOver(what, value);
+  }
+
+  void ObserveNumbersHandedOver(const std::string& what, std::span<const double> numbers) override {
+    if (next_ != nullptr) next_->ObserveNumbersHandedOver(what, numbers);
   }
 
   uint64_t seen() const { return seen_; }

@@ -19,7 +19,7 @@ struct Flip {
     kGradient,      // the gradient of a parameter, before it is summed over ranks
     kSeenPass,      // kPass and kGradient, once others have seen it
     kSeenGradient,
-    kHandedOver,  // losses and batch statistics, when the rank hands them over to others
+    kStatistics,  // sums of batch statistics, when the rank hands them over to others
     kSent,        // what a call is to bring to other ranks
     kReceived,    // what a call has brought from other ranks
   };

@@ -21,6 +21,8 @@
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/cp/cp.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/fsdp/fsdp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/presets.h"
 #include "strategies/single/single.h"
@@ -218,6 +220,23 @@ TEST(GpusLegsTest, ChangesOfMeshHaveTheBitsOfSingle) {
     const auto ranks = TrainRanks(*run);
     ASSERT_TRUE(ranks.ok()) << ranks.status();
     ExpectSameBits({ranks->front()}, single);  // the others have been idle
+  }
+}
+
+// A repeated step has the bits of the first, and what is handed over is whole when it is hashed.
+TEST(GpusGuardTest, NothingIsReportedThatDidNotHappen) {
+  const Assignments workload = With(kTiny, {"cut.shards=4", "batch.size=4", "train.steps=1",
+                                            "cut.micro_batches=1", "validation.at_start=true"});
+  const auto single = OnGpus(SingleStrategy(), SmallGptConfig(), workload, {.ranks = 1});
+  const RanksHere ranks = RanksOfThisTest(kRanks, Messages::kByCopies);
+  for (const auto& [strategy, repeat_on] : std::vector<std::pair<StrategyDefinition, std::string>>{
+           {DdpStrategy(), "same_rank"}, {FsdpStrategy(), "other_rank"}}) {
+    SCOPED_TRACE(strategy.name + " " + repeat_on);
+    ExpectSameBits(OnGpus(strategy, SmallGptConfig(),
+                          With(workload, {"mesh.dp=4", "guard.every=1",
+                                          "guard.repeat_on=\"" + repeat_on + "\""}),
+                          ranks),
+                   single);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/run/strategy/strategy.h"
 #include "gmock/gmock.h"
@@ -179,17 +180,33 @@ TEST(GuardTest, AFlipInWhatWaitsForOtherRanksIsSeenOnItsRank) {
                   gradients),
           AllOf(HasSubstr("step 2: wrong bits: the gradient of '"), HasSubstr(message("'"))));
     }
-    const uint64_t parts =
-        TensorsOf(Flip::Target::kHandedOver, each.strategy, SmallResNetConfig(), mesh);
-    std::string told;
-    for (uint64_t tensor = 0; tensor < parts; ++tensor) {
-      told += failure(SmallResNetConfig(), {.target = Flip::Target::kHandedOver, .tensor = tensor},
-                      parts);
-    }
-    for (const char* what : {"the batch statistics", "the losses of a micro-batch"}) {
-      EXPECT_THAT(told, HasSubstr(message(what)));
+    const uint64_t statistics =
+        TensorsOf(Flip::Target::kStatistics, each.strategy, SmallResNetConfig(), mesh);
+    for (uint64_t tensor = 0; tensor < statistics; ++tensor) {
+      EXPECT_THAT(failure(SmallResNetConfig(),
+                          {.target = Flip::Target::kStatistics, .tensor = tensor}, statistics),
+                  HasSubstr(message("the batch statistics")));
     }
   }
+}
+
+// Nothing but the loss of the step comes of the losses of a micro-batch, which have been observed.
+TEST(GuardTest, AFlipInALossIsSeenOnItsRank) {
+  const Assignments mesh = {"cut.micro_batches=1", "mesh.dp=3", "train.steps=1"};
+  const uint64_t tensors =
+      TensorsOf(Flip::Target::kSeenPass, DdpStrategy(), SmallGptConfig(), mesh);
+  int losses = 0;
+  // They come between forward and backward.
+  for (uint64_t tensor = tensors / 2 - 2; tensor < tensors / 2 + 2; ++tensor) {
+    const Flip flip = {
+        .target = Flip::Target::kSeenPass, .rank = 1, .step = 0, .tensor = tensor, .bit = 29};
+    const std::string message(FailStrategy(WithFlip(DdpStrategy(), flip, tensors), MakeModel,
+                                           SmallGptConfig(), With(mesh, {"guard.every=1"}))
+                                  .message());
+    EXPECT_THAT(message, HasSubstr(" on rank 1 came out differently in the step, as two"));
+    losses += absl::StrContains(message, "step 1: wrong bits: the loss handed over on rank 1");
+  }
+  EXPECT_EQ(losses, 1);
 }
 
 TEST(GuardTest, AFlipInAStateThatNobodyElseHoldsIsSeen) {

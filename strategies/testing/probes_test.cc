@@ -153,5 +153,19 @@ TEST(ProbeSettingsTest, ProbesChangeNoBitAndWithoutThemThereIsNoFile) {
   ExpectSameBits(RunStrategy(Engine(), MakeModel, SmallGptConfig(), kProbed), without);
 }
 
+// The guard watches the step too, and repeats it behind the probes' back.
+TEST(ProbeSettingsTest, ProbesOfAGuardedStepAreThoseOfAnother) {
+  const Assignments mesh = {"mesh.dp=2"};
+  const ProbedRun plain = RunProbed(Engine(), SmallModel::kGpt, mesh);
+  const ProbedRun guarded = RunProbed(Engine(), SmallModel::kGpt, With(mesh, {"guard.every=1"}));
+  EXPECT_GT(plain.tensors.size(), 100u);
+  EXPECT_EQ(guarded.tensors.size(), plain.tensors.size());
+  for (const ProbedWhole& tensor : plain.tensors) {
+    const ProbedWhole* same = guarded.Find(tensor.key);
+    ASSERT_NE(same, nullptr) << tensor.key.ToString();
+    EXPECT_EQ(same->digest.hash, tensor.digest.hash) << tensor.key.ToString();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

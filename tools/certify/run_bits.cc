@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/report/metrics.h"
@@ -23,8 +24,7 @@ absl::StatusOr<std::map<int64_t, double>> ReadNorms(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   std::map<int64_t, double> norms;
   for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    const auto row =
-        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    const auto row = ParseJson({line.data(), line.size()});
     if (!row.is_object() || !row.contains("step")) {
       return InvalidArgument(path, ": \"", line, "\" is no row of metrics");
     }

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "core/base/file.h"
 #include "core/base/half.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/checkpoint_list.h"
@@ -201,7 +202,7 @@ absl::Status WriteDraft(const StoredCheckpoint& stored, const std::string& path,
 bool IsOver(const std::string& run_directory, int64_t steps) {
   const absl::StatusOr<std::string> text = ReadFile(run_directory + "/summary.json");
   if (!text.ok()) return false;
-  const auto summary = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto summary = ParseJson(*text);
   return summary.is_object() && summary.contains("steps") && summary["steps"].is_number_integer() &&
          summary["steps"].get<int64_t>() >= steps;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/experiment/paths.h"
@@ -97,7 +98,7 @@ absl::Status Malformed(const std::string& path, size_t line, const std::string& 
 }
 
 absl::Status ReadDescription(const std::string& text, LossBand& band) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   const auto number = [&json](const char* key) {
     return json.contains(key) && json[key].is_number();
   };

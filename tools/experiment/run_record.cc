@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/report/error_file.h"
@@ -106,7 +107,7 @@ void ReadThroughput(const Json& summary, RunRecord& record) {
 absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   const std::string path = record.directory + "/summary.json";
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const Json summary = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json summary = ParseJson<Json>(text);
   if (!summary.is_object()) return InvalidArgument(path, ": is no JSON");
   record.workload = Text(summary, "workload");
   record.strategy = Text(summary, "strategy");
@@ -188,7 +189,7 @@ absl::Status ReadMetrics(bool scales_losses, RunRecord& record) {
         !absl::StrContains(line, "change_from")) {
       continue;
     }
-    const Json row = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    const Json row = ParseJson<Json>({line.data(), line.size()});
     if (!row.is_object()) continue;
     if (scales_losses && row.contains("loss_scale")) ReadLossScale(row, record);
     if (row.contains("expert_load")) ReadExpertLoad(row["expert_load"], record);

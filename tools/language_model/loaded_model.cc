@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "core/checkpoint/checkpoint.h"
@@ -120,7 +121,7 @@ std::string ConfigBeside(const std::string& path) {
 
 // The number of heads of a GPT-2.
 absl::StatusOr<int64_t> ReadHeads(const std::string& path, const std::string& config) {
-  const Json json = Json::parse(config, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson<Json>(config);
   if (json.is_object() && json.contains("n_head") && json["n_head"].is_number_unsigned()) {
     return json["n_head"].get<int64_t>();
   }
@@ -214,7 +215,7 @@ absl::StatusOr<LoadedModel> LoadPublished(const std::string& path, Kernels& kern
                         absl::StrCat(config.status().message(), "; it tells the kind of model of ",
                                      path, ", and the number of heads of a GPT-2, \"n_head\""));
   }
-  const Json json = Json::parse(*config, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson<Json>(*config);
   LoadedModel loaded;
   const Json type = json.is_object() ? json.value("model_type", Json()) : Json();
   if (type == "llama" || type == "mixtral") {

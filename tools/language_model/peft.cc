@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/finite.h"
 #include "core/checkpoint/safetensors.h"
@@ -136,7 +137,7 @@ Json Number(double value) {
 
 absl::StatusOr<Json> ReadConfig(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json config = ParseJson<Json>(text);
   if (!config.is_object()) {
     return InvalidArgument("\"", path, "\" is no JSON object");
   }

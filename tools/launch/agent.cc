@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
@@ -102,8 +103,7 @@ std::optional<int64_t> StepsOfToldCopy(const std::string& out) {
   size_t member = rows.rfind(kMember);
   while (member != std::string::npos) {
     const size_t begin = rows.rfind('\n', member) + 1;  // npos + 1 = 0
-    const auto row = nlohmann::json::parse(rows.substr(begin, rows.find('\n', member) - begin),
-                                           nullptr, /*allow_exceptions=*/false);
+    const auto row = ParseJson(rows.substr(begin, rows.find('\n', member) - begin));
     if (row.is_object() && row.contains(steps) && row[steps].is_number_integer()) {
       return row[steps].get<int64_t>();
     }
@@ -139,9 +139,7 @@ absl::StatusOr<std::optional<int64_t>> NewestStep(const std::string& out) {
 // validation.patience has ended is complete where ranks that go on would end there too: with more
 // patience they train on.
 absl::StatusOr<bool> IsComplete(const AgentOptions& options) {
-  const auto summary =
-      nlohmann::json::parse(ReadFile(options.out + "/summary.json").value_or(""), nullptr,
-                            /*allow_exceptions=*/false);
+  const auto summary = ParseJson(ReadFile(options.out + "/summary.json").value_or(""));
   const auto number = [&summary](const char* key) -> int64_t {
     const bool has = summary.is_object() && summary.contains(key);
     return has && summary[key].is_number_integer() ? summary[key].get<int64_t>() : -1;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/base/json.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -118,7 +119,10 @@ StepTrace TraceWithin(const std::map<int, Span>& spans, const Json& events) {
 
 absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::string& name,
                                         std::optional<int64_t> step) try {
-  const Json document = Json::parse(json);
+  const auto document = ParseJson<Json>(json);
+  if (document.is_discarded())
+    return InvalidArgument(name,
+                           " is no JSON; a run with trace.steps > 0 leaves a trace, trace.json");
   const Json& events = document.at("traceEvents");
   const auto spans = SpansOfSteps(events);
   if (spans.empty()) {

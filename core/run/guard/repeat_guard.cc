@@ -67,19 +67,26 @@ void ObservedStep::Observe(const ProbedTensor& tensor, const Tensor& value) {
 void ObservedStep::ObserveGradient(const std::string& parameter, const Tensor& gradient) {
   if (next_ != nullptr) next_->ObserveGradient(parameter, gradient);
   if (!gradient.defined()) return;
-  AddBehindBlocks(absl::StrCat("the gradient of '", parameter, "'"), gradient);
+  AddBehindBlocks(absl::StrCat("the gradient of '", parameter, "'"), HashOf(gradient, kernels_));
 }
 
 void ObservedStep::ObserveHandedOver(const std::string& what, const Tensor& value) {
   if (next_ != nullptr) next_->ObserveHandedOver(what, value);
-  AddBehindBlocks(absl::StrCat(what, " handed over"), value);
+  AddBehindBlocks(absl::StrCat(what, " handed over"), HashOf(value, kernels_));
 }
 
-void ObservedStep::AddBehindBlocks(std::string what, const Tensor& value) {
+void ObservedStep::ObserveNumbersHandedOver(const std::string& what,
+                                            std::span<const double> numbers) {
+  if (next_ != nullptr) next_->ObserveNumbersHandedOver(what, numbers);
+  AddBehindBlocks(absl::StrCat(what, " handed over"),
+                  ChecksumOf(sizeof(double), 0, std::as_bytes(numbers)));
+}
+
+void ObservedStep::AddBehindBlocks(std::string what, uint64_t hash) {
   const int64_t last = std::max<int64_t>(0, std::ssize(micro_batches_) - 1);
   values_.push_back({.order = {1, last, kBehindBlocks, std::ssize(values_)},
                      .what = std::move(what),
-                     .hash = HashOf(value, kernels_)});
+                     .hash = hash});
 }
 
 int64_t ObservedStep::NumberOf(int64_t micro_batch) {

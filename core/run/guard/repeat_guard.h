@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,13 +40,14 @@ class ObservedStep final : public PassProbe {
   void Observe(const ProbedTensor& tensor, const Tensor& value) override;
   void ObserveGradient(const std::string& parameter, const Tensor& gradient) override;
   void ObserveHandedOver(const std::string& what, const Tensor& value) override;
+  void ObserveNumbersHandedOver(const std::string& what, std::span<const double> numbers) override;
 
   const std::vector<Value>& values() const { return values_; }
 
  private:
   int64_t NumberOf(int64_t micro_batch);
   // Behind what the last micro-batch so far has left.
-  void AddBehindBlocks(std::string what, const Tensor& value);
+  void AddBehindBlocks(std::string what, uint64_t hash);
 
   const std::vector<std::string>& blocks_;
   Kernels& kernels_;

@@ -16,7 +16,7 @@ namespace {
 bool SameBits(ValidationPart a, ValidationPart b) {
   using Bits = std::array<uint64_t, sizeof(ExactSum) / sizeof(uint64_t)>;
   return std::bit_cast<Bits>(a.sums.loss.bins()) == std::bit_cast<Bits>(b.sums.loss.bins()) &&
-         a.sums.correct == b.sums.correct;
+         a.sums.correct == b.sums.correct && a.targets == b.targets;
 }
 
 // Another validation, of whose routing nobody takes notes.
@@ -42,9 +42,10 @@ absl::Status ValidationGuard::Check(int64_t steps, const ValidationPart& first,
   const ValidationPart third = Again(here);
   absl::Status found;
   if (!is_same) {
-    const char* when = SameBits(second, third)  ? "at first, as two repetitions agree"
-                       : SameBits(first, third) ? "in its repetition, as another one agrees with it"
-                                                : "each time that it was repeated";
+    const char* when = SameBits(second, third) ? "at first, as two repetitions agree"
+                       : SameBits(first, third)
+                           ? "in its repetition, as another one agrees with the first"
+                           : "each time that it was repeated";
     found = absl::DataLossError(
         absl::StrCat("step ", steps, ": wrong bits: the validation behind it",
                      DependOnEachOther(here) ? ", seen first" : "", " on rank ", here.rank().rank,

@@ -272,13 +272,11 @@ void LocalModel::AddLoss(const CrossEntropy& result) {
 }
 
 double LocalModel::MeanLoss(Communicator* ranks) {
-  if (ranks != nullptr) {
-    for (const Tensor& losses : losses_) HandOver("the losses of a micro-batch", losses);
-  }
   ExactSum sum;
   if (!losses_.empty()) sum.Add(rank_.kernels.SumOfAll(losses_));
   losses_.clear();
   if (ranks != nullptr) {
+    if (rank_.search != nullptr) rank_.search->ObserveNumbersHandedOver("the loss", sum.bins());
     ThrowIfError(AllReduceNumbers(*ranks, absl::MakeSpan(sum.bins()), ReduceOp::kSum, "loss"));
   }
   return sum.Total() / target_count_;
