@@ -43,7 +43,7 @@ struct RoutedStep {
 // What checks for wrong bits (guard.every) have cost a rank in this attempt.
 struct GuardCosts {
   int64_t steps = 0;  // that were checked
-  // Of what is done beside the steps: they are repeated, and states, replicas and validations are
+  // What is done beside the steps: they are repeated, and states, replicas and validations are
   // compared. Hashes within a checked step are among the step's own times.
   int64_t nanos = 0;
 };

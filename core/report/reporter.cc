@@ -140,11 +140,15 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   return absl::OkStatus();
 }
 
-absl::Status Reporter::Sync(int64_t steps) {
+absl::Status Reporter::SyncRows() {
   LS_RETURN_IF_ERROR(files_.losses.Sync());
   LS_RETURN_IF_ERROR(files_.steps.Sync());
   LS_RETURN_IF_ERROR(files_.metrics.Sync());
-  if (files_.hashes) LS_RETURN_IF_ERROR(files_.hashes->Sync());
+  return files_.hashes ? files_.hashes->Sync() : absl::OkStatus();
+}
+
+absl::Status Reporter::Sync(int64_t steps) {
+  LS_RETURN_IF_ERROR(SyncRows());
   if (files_.events) LS_RETURN_IF_ERROR(files_.events->Sync());
   const std::lock_guard lock(checksums_mutex_);
   return checksums_.Add(steps);

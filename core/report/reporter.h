@@ -52,6 +52,8 @@ class Reporter {
   // Forces what was reported to the disk, for a checkpoint with `steps` behind it, and adds the
   // checksums of its rows (RowChecksums). May be called beside the other members, and itself.
   absl::Status Sync(int64_t steps);
+  // The rows alone, without checksums of them.
+  absl::Status SyncRows();
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);
 

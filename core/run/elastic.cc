@@ -123,8 +123,9 @@ class ElasticRun {
 
   // The run of another formation, with the cut that the first one had.
   absl::StatusOr<TrainingRun> Prepare(const Formation& formation) const {
-    return PrepareNext(source_.command_line, formation, source_.make_model, source_.strategies,
-                       first_);
+    CommandLine line = source_.command_line;
+    line.resume = line.resume || NewestStep(first_).has_value();
+    return PrepareNext(line, formation, source_.make_model, source_.strategies, first_);
   }
 
   // Makes the run that the others go on with after the failure `cause`, which is returned where

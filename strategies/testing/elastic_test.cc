@@ -184,6 +184,21 @@ class ElasticTest : public ::testing::Test {
   const std::shared_ptr<Strategy*[]> reached_ = std::make_shared<Strategy*[]>(4);  // by rank
 };
 
+// Users change configuration files for the next run while this one trains.
+TEST_F(ElasticTest, TheConfigurationIsThatOfTheStart) {
+  for (const std::string& later :
+       {absl::StrCat(SmallGptConfig(), "[guard]\nloss_jump = 1.001\n"), std::string("half a")}) {
+    ASSERT_TRUE(WriteFileAtomically(folder_ + "/workload.toml", SmallGptConfig()).ok());
+    also_at_ = [&, this](const RunPlace&) {
+      EXPECT_TRUE(WriteFileAtomically(folder_ + "/workload.toml", later).ok());
+    };
+    Losses losses({{.rank = 2, .step = 1, .where = Where::kStepBegin}});
+    const auto ended = Train("ddp", Line({"mesh.dp=4"}), losses);
+    ASSERT_TRUE(ended.ok()) << ended.status();
+    ExpectCurveOfSingle(*ended);
+  }
+}
+
 TEST_F(ElasticTest, TheOthersGoOnWithTheLargestMeshThatDividesTheCut) {
   Losses losses({{.rank = 2, .step = 1, .where = Where::kMicroBatch},
                  {.rank = 0, .step = 3, .where = Where::kStepBegin}});

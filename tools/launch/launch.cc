@@ -27,6 +27,7 @@
 #include "strategies/presets.h"
 #include "tools/experiment/paths.h"
 #include "tools/launch/agent.h"
+#include "tools/launch/kept_configs.h"
 
 ABSL_FLAG(std::string, strategy, "", "the preset that trains: ddp, fsdp, gpipe, ...");
 ABSL_FLAG(int, ranks, 0, "processes of the run; default: as many as its mesh has ranks");
@@ -80,6 +81,7 @@ class Formations {
           "the launcher adds --resume by itself; --help, --print_config and --dry_run are for the "
           "strategy's own program");
     }
+    LS_ASSIGN_OR_RETURN(formations.configs_, KeptConfigs::Read(line.configs));
     LS_ASSIGN_OR_RETURN(const StrategyDefinition strategy, FindStrategy(OwnStrategy().strategy));
     LS_ASSIGN_OR_RETURN(const TrainingRun run,
                         CheckWholeRun(line, strategy, MakeModel, /*here=*/{}, LegStrategies()));
@@ -102,7 +104,8 @@ class Formations {
   int ranks() const { return legs_ranks_ > 0 ? legs_ranks_ : mesh_.ranks(); }
 
   // What to start where so many ranks have a place.
-  absl::StatusOr<Placement> Place(int ranks) const {
+  absl::StatusOr<Placement> Place(int ranks) {
+    LS_ASSIGN_OR_RETURN(command_line_.configs, configs_.PathsNow(out_));
     if (legs_ranks_ > 0) {
       if (ranks < legs_ranks_) return Placement();
       return PlacementOf(OwnStrategy(), legs_ranks_, "legs");
@@ -210,7 +213,8 @@ class Formations {
         .ranks = ranks, .formation = absl::StrCat(formation.strategy, " ", mesh), .program = {}};
     placement.program.push_back(
         AbsolutePath(absl::StrCat("strategies/", formation.strategy, "/main")));
-    placement.program.insert(placement.program.end(), arguments_.begin(), arguments_.end());
+    const std::vector<std::string> arguments = WithConfigs(arguments_, command_line_.configs);
+    placement.program.insert(placement.program.end(), arguments.begin(), arguments.end());
     if (command_line_.out.empty()) {
       placement.program.insert(placement.program.end(), {"--out", out_});
     }
@@ -223,7 +227,8 @@ class Formations {
   }
 
   std::vector<std::string> arguments_;  // of the user, for each rank
-  CommandLine command_line_;            // the same, read
+  CommandLine command_line_;            // the same, read; its files are those of configs_ now
+  KeptConfigs configs_;
   std::string out_;
   int64_t steps_ = 0;
   BestSettings best_;
@@ -236,7 +241,7 @@ class Formations {
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   LS_RETURN_IF_ERROR(CheckRange("ranks", absl::GetFlag(FLAGS_ranks), 0, kMostRanks));
   LS_RETURN_IF_ERROR(CheckRange("max_restarts", absl::GetFlag(FLAGS_max_restarts), 0, 1'000'000));
-  LS_ASSIGN_OR_RETURN(const Formations formations, Formations::Make(words));
+  LS_ASSIGN_OR_RETURN(Formations formations, Formations::Make(words));
   for (const auto& [name, seconds] :
        {std::pair("longest_start", absl::GetFlag(FLAGS_longest_start)),
         std::pair("longest_discovery", absl::GetFlag(FLAGS_longest_discovery))}) {

@@ -67,6 +67,18 @@ TEST_F(LaunchTest, GoesOnAfterEachKindOfProcessWasKilled) {
   EXPECT_THAT(restarts, Each(Field(&Restart::seconds, Ge(0))));
 }
 
+// Users change configuration files for the next run while this one trains.
+TEST_F(LaunchTest, TheConfigurationIsThatOfTheStart) {
+  Subprocess launcher = Start({"--ranks", "2"});
+  AwaitSteps(60);
+  ASSERT_TRUE(WriteFileAtomically(path("workload.toml"), LaunchedGpt(4, "")).ok());
+  Kill(Kind::kRank);
+  AwaitSteps(120);
+  ASSERT_TRUE(WriteFileAtomically(path("workload.toml"), "half a").ok());
+  Kill(Kind::kRank);
+  ExpectTheRunOfSingle(launcher.Wait());
+}
+
 TEST_F(LaunchTest, TheSameCommandGoesOnWhenTheLauncherWasKilled) {
   {
     Subprocess launcher = Start({"--ranks", "2"});

@@ -402,6 +402,7 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   LS_RETURN_IF_ERROR(CheckMovedKeys(given));
   RunChecker checker(command_line, strategy.name, make_model, here);
   LS_ASSIGN_OR_RETURN(TrainingRun run, checker.Check(strategy, given, record));
+  run.given = given;
   LS_RETURN_IF_ERROR(checker.MakeDevices(absl::MakeSpan(&run, 1)));
   return run;
 }
@@ -455,7 +456,7 @@ absl::StatusOr<TrainingRun> PrepareNext(const CommandLine& command_line, const F
                                         const std::vector<StrategyDefinition>& strategies,
                                         const TrainingRun& before) {
   ConfigRecord record;
-  LS_ASSIGN_OR_RETURN(Config given, LoadConfig(command_line));
+  Config given = before.given;
   const CutSettings& cut = before.settings.cut;
   const auto keep = [&given](const char* key, bool is_of_mesh, int64_t number) {
     return is_of_mesh ? given.Set(absl::StrCat("cut.", key, "=", number)) : absl::OkStatus();

@@ -42,6 +42,7 @@ struct TrainingRun : RunDescription {
   int64_t ranks_here = 1;  // on this machine
   RunKeys keys;            // empty where nothing is to be trained (CheckRun)
   std::vector<std::string> allowed_changes;
+  Config given;  // as files and command line had it; empty in a run with legs
   std::shared_ptr<RunDirectory> directory;  // null where nothing is to be written (CheckRun)
   bool resume = false;
   bool are_processes = false;  // the ranks, instead of threads
@@ -101,7 +102,9 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const std::vector<StrategyDefinition>& strategies = {});
 
 // The run that goes on with `before`, which has no legs, as another formation: with its cut, in its
-// directory, which stays claimed. InvalidArgument where the formation does not divide that cut.
+// directory, which stays claimed, and by the configuration files as `before` has read them.
+// `command_line` is that of `before`; its `resume` says whether there is something to go on from.
+// InvalidArgument where the formation does not divide the cut.
 absl::StatusOr<TrainingRun> PrepareNext(const CommandLine& command_line, const Formation& formation,
                                         const ModelFactory& make_model,
                                         const std::vector<StrategyDefinition>& strategies,

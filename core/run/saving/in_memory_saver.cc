@@ -83,6 +83,11 @@ bool InMemorySaver::IsDue(int64_t steps) const {
 absl::Status InMemorySaver::AfterSteps(int64_t steps) {
   if (!IsDue(steps)) return absl::OkStatus();
   const int64_t start = NowNanos();
+  // The copy outlives the machine that writes the rows, and nobody goes on from it without them.
+  if (spread_) {
+    LS_RETURN_IF_ERROR(AgreeOnFirst(reporter_ == nullptr ? absl::OkStatus() : reporter_->SyncRows(),
+                                    here_->ranks()));
+  }
   const std::vector<StateTensor> state = TrainedState(here_->strategy().State());
   const CheckpointInfo info =
       CheckpointInfoOf(run_, here_->leg().strategy_name, base_, sound_, steps);
