@@ -120,9 +120,11 @@ StepTrace TraceWithin(const std::map<int, Span>& spans, const Json& events) {
 absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::string& name,
                                         std::optional<int64_t> step) try {
   const auto document = ParseJson<Json>(json);
-  if (document.is_discarded())
+  if (document.is_discarded()) {
     return InvalidArgument(name,
-                           " is no JSON; a run with trace.steps > 0 leaves a trace, trace.json");
+                           " is no trace of a run: it is no JSON; a run with trace.steps > 0 "
+                           "leaves one, trace.json");
+  }
   const Json& events = document.at("traceEvents");
   const auto spans = SpansOfSteps(events);
   if (spans.empty()) {
