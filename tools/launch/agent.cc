@@ -360,7 +360,8 @@ class Agent {
     LS_ASSIGN_OR_RETURN(WorkerGroup group,
                         WorkerGroup::Start(launcher, options_.worker, folder, program));
     bool is_marked = false;
-    int stops = 0;
+    int stops = 0;                 // signals of the user
+    bool ranks_were_told = false;  // to stop
     const bool lacks_ranks =
         placement.ranks < options_.most_ranks && !options_.discovery_script.empty();
     int64_t looked_at = StepsOnDisk(options_.out);
@@ -412,7 +413,10 @@ class Agent {
         if (const auto slots = discovery ? discovery->Poll() : std::nullopt) {
           discovery.reset();
           LS_RETURN_IF_ERROR(LookForMore(placement, *slots));
-          if (!grows_to_.empty()) group.Signal(SIGUSR1);
+          if (!grows_to_.empty()) {
+            group.Signal(SIGUSR1);
+            ranks_were_told = true;
+          }
         }
       }
       if (TakeSignal()) {
@@ -424,10 +428,13 @@ class Agent {
           return GroupEnd{.signal = SIGKILL};  // `group` goes, and all of it
         }
         stops += 1;
-        std::fprintf(stderr, "SIG%s: %s\n", sigabbrev_np(stop_signal_),
-                     stops == 1 ? "telling the ranks to stop" : "ending the ranks at once");
+        const char* what = stops > 1         ? "ending the ranks at once"
+                           : ranks_were_told ? "the ranks, which are stopping, do not go on"
+                                             : "telling the ranks to stop";
+        std::fprintf(stderr, "SIG%s: %s\n", sigabbrev_np(stop_signal_), what);
         if (stops > 1) return GroupEnd{.signal = SIGKILL};  // `group` goes, and all of it
-        group.Signal(SIGUSR1);
+        // A second SIGUSR1 would end the ranks at once, without a checkpoint.
+        if (!std::exchange(ranks_were_told, true)) group.Signal(SIGUSR1);
       }
       if (is_marked && !restart_) continue;
       const Losses losses = LookAtLosses(options_.out);

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdlib.h>  // setenv
+#include <unistd.h>  // usleep
 
 #include <filesystem>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/report/restart_log.h"
 #include "core/run/stop/run_signals.h"
 #include "gmock/gmock.h"
@@ -103,6 +105,35 @@ TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=4,tp=1");
   EXPECT_GE(restarts[0].steps, 30);  // the ranks were asked to stop: no step was lost
   EXPECT_TRUE(restarts[0].went_on());
+}
+
+// Ranks take a second signal for the wish to end at once, unless it comes within a second.
+TEST_F(LaunchTest, ASignalAfterRanksWereStoppedForMoreHostsLeavesThemTheirCheckpoint) {
+  const std::string back = path("host_is_back"), asked = path("asked"), answer = path("answer");
+  const std::string script =
+      Script("hosts.sh", absl::StrCat("[ -e ", back, " ] || exec echo localhost:2\ntouch ", asked,
+                                      "\nwhile [ ! -e ", answer, " ]; do sleep 0.02; done\n",
+                                      "echo localhost:4\n"));
+  const std::string told = path("told");
+  Subprocess launcher = StartFromShell(
+      "exec 2> " + told, {"--ranks", "4", "--min_ranks", "2", "--host_discovery_script", script},
+      {"--set", "train.steps=1500"});
+  AwaitSteps(30);
+  ASSERT_EQ(WriteFileAtomically(back, ""), absl::OkStatus());
+  AwaitFile(asked);
+  Kill(Kind::kRank, SIGSTOP);  // amid a long step
+  ASSERT_EQ(WriteFileAtomically(answer, ""), absl::OkStatus());
+  AwaitText(told, "hosts with 4 slots are at hand: stopping the ranks");
+  usleep(1'200'000);
+  launcher.Signal(SIGTERM);
+  AwaitText(told, "SIGTERM: ");
+  Kill(Kind::kRank, SIGCONT);
+  EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode) << ReadFile(told).value_or("");
+  const auto checkpoints = ListCheckpoints(out() + "/checkpoints").value();
+  ASSERT_THAT(checkpoints, Not(IsEmpty()));
+  EXPECT_EQ(checkpoints.back().step, Steps());
+  EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
+  AwaitNoProcess();
 }
 
 // A discovery script that hangs once, when the file `hang` is there, which it renames `hanging`.

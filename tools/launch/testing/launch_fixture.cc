@@ -38,8 +38,8 @@ LaunchTest::LaunchTest() : LaunchedRunTest("strategies/single/main", LaunchedGpt
 
 std::string LaunchTest::out() const { return fs::weakly_canonical(path("out")).string(); }
 
-Subprocess LaunchTest::Start(const std::vector<std::string>& flags,
-                             const std::vector<std::string>& arguments) const {
+std::vector<std::string> LaunchTest::Words(const std::vector<std::string>& flags,
+                                           const std::vector<std::string>& arguments) const {
   std::vector<std::string> all = {"tools/launch/launch", "--strategy", "ddp"};
   all.insert(all.end(), flags.begin(), flags.end());
   if (std::find(flags.begin(), flags.end(), "--launcher") == flags.end()) {
@@ -47,6 +47,20 @@ Subprocess LaunchTest::Start(const std::vector<std::string>& flags,
   }
   all.insert(all.end(), {"--", "--config", path("workload.toml"), "--out", out()});
   all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
+}
+
+Subprocess LaunchTest::Start(const std::vector<std::string>& flags,
+                             const std::vector<std::string>& arguments) const {
+  return Subprocess::Start({.arguments = Words(flags, arguments)}).value();
+}
+
+Subprocess LaunchTest::StartFromShell(const std::string& commands,
+                                      const std::vector<std::string>& flags,
+                                      const std::vector<std::string>& arguments) const {
+  std::vector<std::string> all = {"/bin/sh", "-c", commands + "; exec \"$@\"", "sh"};
+  const std::vector<std::string> words = Words(flags, arguments);
+  all.insert(all.end(), words.begin(), words.end());
   return Subprocess::Start({.arguments = all}).value();
 }
 
@@ -76,6 +90,15 @@ void LaunchTest::AwaitFile(const std::string& path) {
   const int64_t start = NowNanos();
   while (!PathExists(path) && SecondsSince(start) < kLongestSeconds) usleep(2000);
   ASSERT_TRUE(PathExists(path)) << path;
+}
+
+void LaunchTest::AwaitText(const std::string& path, const std::string& text) {
+  const int64_t start = NowNanos();
+  const auto contents = [&path] { return ReadFile(path).value_or(""); };
+  while (contents().find(text) == std::string::npos && SecondsSince(start) < kLongestSeconds) {
+    usleep(2000);
+  }
+  ASSERT_THAT(contents(), HasSubstr(text));
 }
 
 void LaunchTest::Kill(LaunchedProcess::Kind kind, int number) const {

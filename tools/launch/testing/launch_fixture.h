@@ -32,6 +32,10 @@ class LaunchTest : public LaunchedRunTest {
   Subprocess Start(const std::vector<std::string>& flags,
                    const std::vector<std::string>& arguments = {}) const;
 
+  // As Start, from a shell that has run `commands`: "trap '' HUP".
+  Subprocess StartFromShell(const std::string& commands, const std::vector<std::string>& flags,
+                            const std::vector<std::string>& arguments = {}) const;
+
   // The path of a program that it makes.
   std::string Script(const std::string& name, const std::string& text) const;
   // A launcher that outlives its ranks, as mpirun that waits for a host which it cannot reach.
@@ -43,6 +47,7 @@ class LaunchTest : public LaunchedRunTest {
   // Fail the test where what they wait for does not come.
   void AwaitSteps(int64_t steps) const;
   static void AwaitFile(const std::string& path);
+  static void AwaitText(const std::string& path, const std::string& text);
   void AwaitNoProcess() const;
 
   // Sends a signal to one of the run's processes of a kind.
@@ -50,6 +55,11 @@ class LaunchTest : public LaunchedRunTest {
 
   // That the run has the bits of `single`, and that no process or file of it is left over.
   void ExpectTheRunOfSingle(const ProcessResult& result) const;
+
+ private:
+  // The launcher's command line.
+  std::vector<std::string> Words(const std::vector<std::string>& flags,
+                                 const std::vector<std::string>& arguments) const;
 };
 
 }  // namespace lockstep
