@@ -14,15 +14,17 @@
 
 namespace lockstep {
 
+bool IsIgnored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 SignalWatcher::SignalWatcher(const std::vector<int>& signals, std::function<void(int)> notice)
     : notice_(std::move(notice)) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals) {
-    struct sigaction action;
-    const bool is_ignored =
-        sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-    if (!is_ignored) sigaddset(&set, signal);
+    if (!IsIgnored(signal)) sigaddset(&set, signal);
   }
   CHECK_EQ(pthread_sigmask(SIG_BLOCK, &set, &before_), 0);
   signals_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC));

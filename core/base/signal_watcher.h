@@ -9,6 +9,11 @@
 
 namespace lockstep {
 
+// Whether whoever started this process has it ignore a signal, as nohup does with SIGHUP, and a
+// script's shell with SIGINT of a background job. The system keeps a signal for a process that
+// holds it back (sigprocmask) even then, so whoever waits for signals has to ask.
+bool IsIgnored(int signal);
+
 // Watches for signals on a thread of its own, so that what they lead to may do anything that code
 // may do. Made before other threads are started: these inherit that the signals are held back.
 class SignalWatcher {

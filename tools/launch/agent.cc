@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/signal_watcher.h"
 #include "core/base/json.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
@@ -165,11 +166,14 @@ bool IsWorthARestart(const GroupEnd& end) {
   return end.exit_code == kRankLostExitCode || end.exit_code >= 128;
 }
 
+// Those that whoever started the launcher has it ignore stay ignored.
 sigset_t WatchedSignals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
-  for (const int number : kStopSignals) sigaddset(&set, number);
+  for (const int number : kStopSignals) {
+    if (!IsIgnored(number)) sigaddset(&set, number);
+  }
   return set;
 }
 

@@ -38,7 +38,7 @@ struct AgentOptions {
 // launcher:
 //   - 0: the run is complete;
 //   - kStoppedExitCode, 75: SIGINT, SIGTERM, SIGHUP or SIGUSR1 has had the ranks write a
-//   checkpoint;
+//   checkpoint; those that the process ignores when RunAgent is called (nohup) stay ignored;
 //   - 128 + signal: a second signal, or one that came before ranks had begun with the run
 //     directory, has ended them at once;
 //   - that of ranks which ended with an error that no restart mends, and that they have told;

@@ -105,6 +105,17 @@ TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {
   ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
 }
 
+// As under nohup, and as the background job of a script.
+TEST_F(LaunchTest, SignalsThatWereIgnoredFromTheStartAreNoWishToStop) {
+  Subprocess launcher = StartFromShell("trap '' HUP INT", {"--ranks", "2"});
+  AwaitSteps(30);
+  launcher.Signal(SIGHUP);
+  launcher.Signal(SIGINT);
+  const ProcessResult result = launcher.Wait();
+  ExpectTheRunOfSingle(result);
+  EXPECT_THAT(result.err, Not(HasSubstr("telling the ranks to stop")));
+}
+
 // As mpirun, which takes the signal before it has started any process.
 TEST_F(LaunchTest, ASignalBeforeRanksHaveBegunEndsThem) {
   const std::string early =
