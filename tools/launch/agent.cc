@@ -18,8 +18,8 @@
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
-#include "core/base/signal_watcher.h"
 #include "core/base/json.h"
+#include "core/base/signal_watcher.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
@@ -33,6 +33,7 @@
 #include "core/run/stop/run_signals.h"
 #include "nlohmann/json.hpp"
 #include "tools/launch/discovery.h"
+#include "tools/launch/file_watch.h"
 #include "tools/launch/worker_group.h"
 
 namespace lockstep {
@@ -46,41 +47,22 @@ constexpr double kLongestFarewellSeconds = 10;
 constexpr double kOneWishSeconds = 1;
 constexpr std::array<int, 4> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-// In the clock that gives files their times.
-int64_t FileTimeNow() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
-
-int64_t TimeOf(const struct stat& found) {
-  return found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec;
-}
-
-// What losses.csv tells of a run from outside.
-struct Losses {
-  int64_t changed = 0;     // when, as FileTimeNow; 0: there is no file
-  int64_t last_step = -1;  // of its last whole row; -1: none
-};
-
-Losses LookAtLosses(const std::string& out) {
-  const std::string path = out + "/losses.csv";
+// The step of the last whole row of a losses.csv; -1: there is none.
+int64_t LastStep(const std::string& path) {
   struct stat found;
-  if (stat(path.c_str(), &found) != 0) return {};
-  Losses losses = {.changed = TimeOf(found)};
   const auto file = OpenRegularFile(path, O_RDONLY);
-  if (!file.ok()) return losses;
+  if (!file.ok() || fstat(file->get(), &found) != 0) return -1;
   std::array<char, 256> tail;  // two rows have less
   const off_t from = std::max<off_t>(0, found.st_size - static_cast<off_t>(tail.size()));
   const ssize_t size = pread(file->get(), tail.data(), tail.size(), from);
   const std::string text(tail.data(), static_cast<size_t>(std::max<ssize_t>(0, size)));
   const size_t end = text.rfind('\n');
-  if (end == std::string::npos || end == 0) return losses;
+  if (end == std::string::npos || end == 0) return -1;
   const size_t before = text.rfind('\n', end - 1);
-  if (before == std::string::npos) return losses;  // the header alone
+  if (before == std::string::npos) return -1;  // the header alone
   const std::string row = text.substr(before + 1, end - before - 1);
-  if (!absl::SimpleAtoi(row.substr(0, row.find(',')), &losses.last_step)) losses.last_step = -1;
-  return losses;
+  int64_t step = -1;
+  return absl::SimpleAtoi(row.substr(0, row.find(',')), &step) ? step : -1;
 }
 
 // Steps behind the newest checkpoint on the disk; 0: there is none.
@@ -151,12 +133,6 @@ absl::StatusOr<bool> IsComplete(const AgentOptions& options) {
   BestWatch watch(options.best);
   LS_RETURN_IF_ERROR(watch.Read({.metrics = options.out + "/metrics.jsonl", .steps = steps}));
   return watch.ends_run();
-}
-
-// When a file was changed, as FileTimeNow; 0: there is none.
-int64_t ChangedAt(const std::string& path) {
-  struct stat found;
-  return stat(path.c_str(), &found) == 0 ? TimeOf(found) : 0;
 }
 
 // Whether starting the ranks again may help.
@@ -337,9 +313,9 @@ class Agent {
     return true;
   }
 
-  // Whether a file of the run directory was written after `start`, a FileTimeNow.
-  bool HasChanged(const char* file, int64_t start) const {
-    return ChangedAt(absl::StrCat(options_.out, "/", file)) > start;
+  // Watches a file of the run directory.
+  FileWatch Watch(const char* file) const {
+    return FileWatch(absl::StrCat(options_.out, "/", file));
   }
 
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
@@ -360,7 +336,9 @@ class Agent {
         absl::StrReplaceAll(options_.launcher,
                             {{"{ranks}", absl::StrCat(placement.ranks)}, {"{hosts}", hosts_}}),
         ' ', absl::SkipEmpty());
-    const int64_t start = FileTimeNow();
+    // What these ranks write, among what earlier ones have left.
+    const FileWatch lock = Watch(kRunLockFile), error = Watch(kErrorFile),
+                    resumed = Watch(kResumedFile), losses = Watch("losses.csv");
     LS_ASSIGN_OR_RETURN(WorkerGroup group,
                         WorkerGroup::Start(launcher, options_.worker, folder, program));
     bool is_marked = false;
@@ -373,9 +351,12 @@ class Agent {
     const int64_t start_nanos = NowNanos();
     bool has_begun = false, is_in_use = false;
     std::optional<int64_t> told_nanos;
+    // Either file tells it. Where a file system counts seconds, a run.lock that is written twice in
+    // one of them looks the same.
+    const auto are_at_work = [&] { return lock.HasChanged() || losses.HasChanged(); };
     // Ranks themselves choose what they go on from: they pass over what is damaged.
     const auto correct_restart = [&] {
-      if (!restart_ || !HasChanged(kResumedFile, start)) return;
+      if (!restart_ || !resumed.HasChanged()) return;
       const absl::StatusOr<ResumedFrom> from = ReadResumed(options_.out);
       if (!from.ok()) return;
       steps = restart_->steps = from->steps;
@@ -383,8 +364,8 @@ class Agent {
     };
     // What ranks have told is read now: the next ones remove the file when they begin.
     const auto with_word = [&](GroupEnd end) {
-      if (!HasChanged(kErrorFile, start)) return end;
-      end.told = CauseOf(ReadFile(absl::StrCat(options_.out, "/", kErrorFile)).value_or(""));
+      if (!error.HasChanged()) return end;
+      end.told = CauseOf(ReadFile(error.path()).value_or(""));
       return end;
     };
     const auto end_now = [&](std::string reason) {
@@ -393,14 +374,13 @@ class Agent {
       return with_word(group.EndNow(std::move(reason)));
     };
     do {
-      if (!told_nanos && (group.HasLostRank() || HasChanged(kErrorFile, start)))
-        told_nanos = NowNanos();
+      if (!told_nanos && (group.HasLostRank() || error.HasChanged())) told_nanos = NowNanos();
       if (told_nanos && SecondsSince(*told_nanos) > kLongestFarewellSeconds) {
         return end_now(
             "a rank has ended before its time, but the launcher has not: a host that does not "
             "answer");
       }
-      is_in_use = is_in_use || HasChanged(kRunLockFile, start);  // it may be removed under them
+      is_in_use = is_in_use || are_at_work();  // the directory may be removed under them
       has_begun_ = has_begun_ || is_in_use;
       has_begun = has_begun || told_nanos || is_in_use;
       if (!has_begun && SecondsSince(start_nanos) > options_.longest_start_seconds) {
@@ -426,7 +406,7 @@ class Agent {
       if (TakeSignal()) {
         // A launcher that has not started all ranks yet has nobody to pass SIGUSR1 on to. All ranks
         // hear signals by the time that rank 0 writes run.lock, and none has trained before.
-        if (!is_in_use && !HasChanged(kRunLockFile, start)) {
+        if (!is_in_use && !are_at_work()) {
           std::fprintf(stderr, "SIG%s: ending the ranks, which have not begun\n",
                        sigabbrev_np(stop_signal_));
           return GroupEnd{.signal = SIGKILL};  // `group` goes, and all of it
@@ -441,12 +421,11 @@ class Agent {
         if (!std::exchange(ranks_were_told, true)) group.Signal(SIGUSR1);
       }
       if (is_marked && !restart_) continue;
-      const Losses losses = LookAtLosses(options_.out);
-      if (losses.changed <= start) continue;  // of an earlier run
+      if (!losses.HasChanged()) continue;
       if (!is_marked) LS_RETURN_IF_ERROR(BeginRestarts(options_.out, placement.formation));
       is_marked = true;
       correct_restart();  // written before losses.csv
-      if (restart_ && losses.last_step >= steps) {
+      if (restart_ && LastStep(losses.path()) >= steps) {
         restart_->seconds = SecondsSince(ended_nanos_);
         LS_RETURN_IF_ERROR(Record());
       }

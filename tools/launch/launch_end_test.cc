@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/base/subprocess.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/report/restart_log.h"
+#include "core/run/directory/run_directory.h"
 #include "core/run/stop/exit_codes.h"
 #include "core/run/stop/run_signals.h"
 #include "gmock/gmock.h"
@@ -154,6 +156,27 @@ TEST_F(LaunchTest, ASignalBeforeRanksHaveBegunEndsThem) {
     EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
   }
   ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
+}
+
+// Its files then have earlier times than the launcher's clock.
+TEST_F(LaunchTest, AFileServerWhoseClockIsBehindDoesNotHideThatRanksHaveBegun) {
+  const std::string waiting =
+      Script("waiting.sh",
+             absl::StrCat("touch ", path("starting"), "\nwhile [ ! -e ", path("go"),
+                          " ]; do sleep 0.02; done\n", "exec build_defs/mpi_test.sh \"$@\"\n"));
+  Subprocess launcher =
+      Start({"--ranks", "2", "--launcher", waiting + " {ranks}"}, {"--set", "train.steps=1500"});
+  AwaitFile(path("starting"));
+  launcher.Signal(SIGSTOP);  // it does not see files with their first times
+  ASSERT_EQ(WriteFileAtomically(path("go"), ""), absl::OkStatus());
+  AwaitSteps(30);
+  const std::string lock = out() + "/" + kRunLockFile;
+  fs::last_write_time(lock, fs::last_write_time(lock) - std::chrono::hours(1));
+  launcher.Signal(SIGTERM);
+  launcher.Signal(SIGCONT);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.exit_code, kStoppedExitCode) << result.err;
+  EXPECT_EQ(ListCheckpoints(out() + "/checkpoints").value().back().step, Steps());
 }
 
 TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {
