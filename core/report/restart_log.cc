@@ -119,6 +119,14 @@ absl::Status AppendRestart(const std::string& out, const Restart& restart) {
   return absl::OkStatus();
 }
 
+absl::Status ReplaceRestart(const std::string& out, const Restart& before, const Restart& after) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(PathOf(out)));
+  const std::string row = absl::StrCat(before.ToRow(), "\n");
+  if (!absl::EndsWith(text, absl::StrCat("\n", row))) return AppendRestart(out, after);
+  const absl::string_view rows_before(text.data(), text.size() - row.size());
+  return WriteFileAtomically(PathOf(out), absl::StrCat(rows_before, after.ToRow(), "\n"));
+}
+
 absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
   if (!PathExists(PathOf(out))) return std::vector<Restart>();
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(PathOf(out)));

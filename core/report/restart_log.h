@@ -63,6 +63,10 @@ absl::Status BeginRestarts(const std::string& out, const std::string& formation)
 // Adds a row, which survives the process. The file has been begun. A last row that a killed
 // launcher has left incomplete, without its line end, is cut first.
 absl::Status AppendRestart(const std::string& out, const Restart& restart);
+// Puts `after` in the place of `before`, which AppendRestart has written last: readers see the one
+// or the other. Where the last row is another one, as in a file that was begun meanwhile, the row
+// is added.
+absl::Status ReplaceRestart(const std::string& out, const Restart& before, const Restart& after);
 // The restarts of a run, in order; none where no launcher has written any. A last row without line
 // end is passed over. InvalidArgument, with file and line, for another row that cannot be read: the
 // file was changed or is damaged.

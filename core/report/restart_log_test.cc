@@ -51,6 +51,19 @@ TEST_F(RestartLogTest, ReadsWhatWasAppended) {
   EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, again_));
 }
 
+TEST_F(RestartLogTest, ARowIsReplacedByWhatBecameKnownSince) {
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=4"), absl::OkStatus());
+  ASSERT_EQ(AppendRestart(out_, killed_), absl::OkStatus());
+  ASSERT_EQ(AppendRestart(out_, again_), absl::OkStatus());
+  Restart later = again_;
+  later.seconds = 2;
+  ASSERT_EQ(ReplaceRestart(out_, again_, later), absl::OkStatus());
+  EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, later));
+  // No other row is lost.
+  ASSERT_EQ(ReplaceRestart(out_, killed_, again_), absl::OkStatus());
+  EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, later, again_));
+}
+
 TEST_F(RestartLogTest, ACauseIsTheFirstLineOfAMessageAndBounded) {
   EXPECT_EQ(RestartNow("rank 1 is lost\nit called").cause, "rank 1 is lost");
   EXPECT_EQ(CauseOf(""), "");

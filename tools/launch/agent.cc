@@ -173,7 +173,7 @@ class Agent {
       LS_ASSIGN_OR_RETURN(const std::optional<Placement> placement, AwaitPlacement());
       if (!placement) return Finish(128 + stop_signal_);
       LS_ASSIGN_OR_RETURN(const GroupEnd end, RunGroup(*placement, folder));
-      LS_RETURN_IF_ERROR(Record());
+      LS_RETURN_IF_ERROR(Settle());
       const bool is_whole = end.ranks.empty() && end.signal == 0;
       // Ranks that were asked to stop for a larger mesh may have ended otherwise meanwhile.
       const std::string growth = std::exchange(grows_to_, "");
@@ -206,7 +206,7 @@ class Agent {
   }
 
  private:
-  // The ranks have ended; what becomes of it, Record writes down.
+  // The ranks have ended; Record writes it down when they are started again.
   void Ended(const std::string& cause) {
     restart_ = RestartNow(cause);
     seen_cause_ = cause;
@@ -224,11 +224,21 @@ class Agent {
                                          cause, "), are not started again")};
   }
 
+  // Writes down the restart, or what has become known of it since.
   absl::Status Record() {
-    if (!restart_) return absl::OkStatus();
-    const bool has_log = PathExists(absl::StrCat(options_.out, "/", kRestartsFile));
-    if (has_log) LS_RETURN_IF_ERROR(AppendRestart(options_.out, *restart_));
+    if (!restart_ || restart_ == recorded_) return absl::OkStatus();
+    if (!PathExists(absl::StrCat(options_.out, "/", kRestartsFile))) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(recorded_ ? ReplaceRestart(options_.out, *recorded_, *restart_)
+                                 : AppendRestart(options_.out, *restart_));
+    recorded_ = restart_;
+    return absl::OkStatus();
+  }
+
+  // Nothing more becomes known of the restart.
+  absl::Status Settle() {
+    LS_RETURN_IF_ERROR(Record());
     restart_.reset();
+    recorded_.reset();
     return absl::OkStatus();
   }
 
@@ -331,6 +341,8 @@ class Agent {
       Restart shown = *restart_;
       shown.cause = seen_cause_;
       std::fprintf(stderr, "%s\n", shown.Describe().c_str());
+      // Ranks that go on from the last step write their summary, which has all restarts, at once.
+      LS_RETURN_IF_ERROR(Record());
     }
     const std::vector<std::string> launcher = absl::StrSplit(
         absl::StrReplaceAll(options_.launcher,
@@ -425,10 +437,9 @@ class Agent {
       if (!is_marked) LS_RETURN_IF_ERROR(BeginRestarts(options_.out, placement.formation));
       is_marked = true;
       correct_restart();  // written before losses.csv
-      if (restart_ && LastStep(losses.path()) >= steps) {
-        restart_->seconds = SecondsSince(ended_nanos_);
-        LS_RETURN_IF_ERROR(Record());
-      }
+      const bool goes_on = restart_ && LastStep(losses.path()) >= steps;
+      if (goes_on) restart_->seconds = SecondsSince(ended_nanos_);
+      LS_RETURN_IF_ERROR(goes_on ? Settle() : Record());
     } while (group.IsRunning());
     correct_restart();
     discovery.reset();
@@ -437,14 +448,15 @@ class Agent {
 
   const AgentOptions& options_;
   std::string hosts_;
-  std::string grows_to_;            // why ranks were asked to stop for a larger mesh; empty: no
-  std::optional<Restart> restart_;  // that has not been written down
-  std::string seen_cause_;          // of restart_, without what ranks have told the user
-  int64_t ended_nanos_ = 0;         // when the ranks ended last
-  bool has_begun_ = false;          // ranks have written to the run directory
-  bool has_discovered_ = false;     // the discovery script has worked
-  int stop_signal_ = 0;             // 0: none has come
-  int64_t stopped_nanos_ = 0;       // when it came
+  std::string grows_to_;             // why ranks were asked to stop for a larger mesh; empty: no
+  std::optional<Restart> restart_;   // of which more may become known; nullopt: none
+  std::optional<Restart> recorded_;  // restart_ as restarts.jsonl has it; nullopt: it has not
+  std::string seen_cause_;           // of restart_, without what ranks have told the user
+  int64_t ended_nanos_ = 0;          // when the ranks ended last
+  bool has_begun_ = false;           // ranks have written to the run directory
+  bool has_discovered_ = false;      // the discovery script has worked
+  int stop_signal_ = 0;              // 0: none has come
+  int64_t stopped_nanos_ = 0;        // when it came
 };
 
 }  // namespace

@@ -193,6 +193,20 @@ TEST_F(LaunchTest, TheLogSaysWhatRanksReallyWentOnFrom) {
   EXPECT_EQ(told["state"], "disk");
 }
 
+TEST_F(LaunchTest, TheSummaryHasARestartThatNoStepFollows) {
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
+  // As a kill leaves it that comes after the last checkpoint.
+  fs::remove(out() + "/summary.json");
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_EQ(restarts[0].steps, 300);
+  EXPECT_FALSE(restarts[0].went_on());
+  const nlohmann::json told = Summary("out")["restarts"];
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_EQ(told[0], nlohmann::json::parse(restarts[0].ToRow()));
+}
+
 TEST_F(LaunchTest, LegsThatAreNotReachedNeedNoRanks) {
   const std::vector<std::string> more = {
       "--set", R"(train.legs=["20: ddp dp=2", "40: single", "40: ddp dp=4"])", "--set",

@@ -280,8 +280,10 @@ class KilledRuns {
     return false;
   }
 
-  int64_t RestartsLogged() const {
-    return std::ssize(ReadRestarts(out_).value_or(std::vector<Restart>()));
+  int64_t RestartsThatWentOn() const {
+    const auto restarts = ReadRestarts(out_).value_or(std::vector<Restart>());
+    return std::count_if(restarts.begin(), restarts.end(),
+                         [](const Restart& restart) { return restart.went_on(); });
   }
 
   // Steps behind which the mesh changes next; kSteps: behind none.
@@ -321,8 +323,8 @@ class KilledRuns {
     const int64_t steps = StepsLogged(out_);
     const bool is_change = steps % kStepsOfLeg == 0 && 0 < steps && steps < kSteps &&
                            newest_ == steps && !HasChanged(out_, steps);
-    const int64_t restarts = RestartsLogged();
-    // The restart before is written down with its first step.
+    const int64_t restarts = RestartsThatWentOn();
+    // The restart before has not come to its first step.
     const bool is_start = restarts_before_ < 0 ? steps == 0 : restarts == restarts_before_;
     if (!process.is_open() || !is_there ||
         pidfd_send_signal(process.get(), SIGKILL, nullptr, 0) != 0) {
@@ -351,7 +353,7 @@ class KilledRuns {
   bool KillAmidCall(bool only_changes) {
     const int rank = static_cast<int>(Below(kRanks));
     const CallMoment moment = kCallMoments[static_cast<size_t>(Below(std::ssize(kCallMoments)))];
-    const int64_t newest = StepsSaved(out_), restarts = RestartsLogged();
+    const int64_t newest = StepsSaved(out_), restarts = RestartsThatWentOn();
     call_kill_->Ask(rank, moment, Below(only_changes ? kMostBeforeInChange : kMostBefore),
                     only_changes);
     const bool has_come = ComesSoon([&] { return call_kill_->IsDone() || IsComplete(out_); });
@@ -425,7 +427,7 @@ class KilledRuns {
     }
     // A new launcher begins without writing a restart down, and a kill at the very end makes none.
     const bool has_restarted =
-        !killed_launcher_last_ && std::ssize(*restarts) > std::max<int64_t>(0, restarts_before_);
+        !killed_launcher_last_ && RestartsThatWentOn() > std::max<int64_t>(0, restarts_before_);
     if (has_restarted && restarts->back().steps < newest_) {
       return absl::StrCat("went on from step ", restarts->back().steps,
                           " where there was a checkpoint of step ", newest_);
@@ -449,7 +451,7 @@ class KilledRuns {
   CallKill* call_kill_ = nullptr;
   int64_t newest_ = 0;  // steps behind the newest checkpoint on the disk before the last kill
   bool killed_launcher_last_ = false;
-  int64_t restarts_before_ = -1;           // rows at the last kill; -1: there was none
+  int64_t restarts_before_ = -1;           // that went on by the last kill; -1: there was none
   std::map<std::string, int64_t> places_;  // kills, by what was killed and when
   std::map<std::string, int64_t> states_;  // restarts, by what they went on from
   int64_t calls_ = 0;                      // kills amid calls
