@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "tools/launch/rank_processes.h"
 #include "tools/launch/testing/launch_fixture.h"
+#include "tools/launch/worker_group.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +88,34 @@ TEST_F(MachinesTest, AnotherOneTakesThePlace) { Lose(0, 4, "4 1 2 3", /*of_launc
 
 // As on a cluster's login node.
 TEST_F(MachinesTest, TheLauncherMayBeOnOneWithoutRanks) { Lose(3, 2, "0 2", /*of_launcher=*/5); }
+
+// mpirun's own files and those of the ranks lie in another folder than the launcher's, as on a host
+// without the launcher.
+TEST_F(LaunchTest, NothingIsLeftInTheMemoryOfOtherHosts) {
+  const std::string there = GroupFolder::PathOf(path("other_host"));
+  fs::remove_all(there);
+  const std::string earlier = there + "/vader_segment.earlier.0.1.0";
+  fs::create_directories(there);
+  ASSERT_EQ(WriteFileAtomically(earlier, "left"), absl::OkStatus());
+  const std::string rank =
+      Script("rank.sh", absl::StrCat("worker=$1; shift 2; exec $worker ", there, " \"$@\"\n"));
+  const std::string launcher = Script(
+      "launcher.sh", absl::StrCat("ranks=$1; shift\nexport OMPI_MCA_orte_tmpdir_base=", there,
+                                  " OMPI_MCA_btl_vader_backing_directory=", there,
+                                  "\nexec build_defs/mpi_test.sh $ranks ", rank, " \"$@\"\n"));
+  Subprocess run = Start({"--ranks", "2", "--launcher", launcher + " {ranks}"});
+  AwaitSteps(60);
+  EXPECT_FALSE(PathExists(earlier));
+  Kill(Kind::kRank);
+  ExpectTheRunOfSingle(run.Wait());
+  EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
+  // mpirun, which ends last, may leave the folder, empty.
+  std::error_code is_gone;
+  for (const auto& entry : fs::recursive_directory_iterator(there, is_gone)) {
+    EXPECT_TRUE(entry.is_directory()) << entry.path();
+  }
+  fs::remove_all(there);
+}
 
 TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   const std::string back = path("host_is_back");

@@ -3,10 +3,11 @@
 //   worker FOLDER PROGRAM ARGUMENT...
 //
 // Runs the program, which ends when this process ends, and this one when its parent does: so no
-// rank outlives the launcher, however that ends. Makes the folder, for MPI's files on this host,
-// and leaves "ended-<rank>" in it where a signal has ended the program, "failed-<rank>" where the
-// program has ended with an error, which it has told, and "stopped-<rank>" where the launcher has
-// told it to end. Passes on the signals that stop a run, and ends as the program has ended.
+// rank outlives the launcher, however that ends. Makes the folder, for MPI's files on this host
+// (host_folder.h), and leaves "ended-<rank>" in it where a signal has ended the program,
+// "failed-<rank>" where the program has ended with an error, which it has told, and
+// "stopped-<rank>" where the launcher has told it to end. Passes on the signals that stop a run,
+// and ends as the program has ended.
 
 #include <signal.h>
 #include <string.h>  // strsignal
@@ -21,6 +22,7 @@
 
 #include "core/base/file.h"
 #include "core/run/stop/run_signals.h"
+#include "tools/launch/host_folder.h"
 
 namespace lockstep {
 namespace {
@@ -50,8 +52,9 @@ const char* Rank() {
 
 int Run(const std::string& folder, char** arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (const absl::Status made = MakeDirectories(folder); !made.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(made.message()).c_str());
+  absl::StatusOr<HostFolder> host = HostFolder::Enter(folder);
+  if (!host.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(host.status().message()).c_str());
     return kCannotRun;
   }
   sigset_t watched, before;
@@ -88,6 +91,7 @@ int Run(const std::string& folder, char** arguments) {
     if (code != 0 && code != kCannotRun && code != kStoppedExitCode) {
       WriteFileAtomically(folder + "/failed-" + Rank(), std::to_string(code)).IgnoreError();
     }
+    host->Leave();
     return code;
   }
   const int number = WTERMSIG(status);
@@ -97,6 +101,7 @@ int Run(const std::string& folder, char** arguments) {
   if (!was_told_to_end || number == SIGKILL) {
     WriteFileAtomically(folder + "/ended-" + Rank(), std::to_string(number)).IgnoreError();
   }
+  host->Leave();
   EndBy(number);
 }
 

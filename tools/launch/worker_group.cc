@@ -29,11 +29,11 @@
 #include "core/run/stop/exit_codes.h"
 #include "tools/experiment/paths.h"
 #include "tools/launch/child_process.h"
+#include "tools/launch/host_folder.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char kLock[] = "/launcher.lock";
 constexpr double kSecondsToEnd = 3;  // for what a launcher leaves
 // As :worker writes them.
 constexpr char kEnded[] = "ended-", kFailed[] = "failed-", kStopped[] = "stopped-";
@@ -91,7 +91,8 @@ absl::StatusOr<GroupFolder> GroupFolder::Make(const std::string& run_directory) 
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make the folder \"", path, "\" for what ranks share; remove it"));
   }
-  LS_ASSIGN_OR_RETURN(FileDescriptor lock, OpenRegularFile(path + kLock, O_RDWR | O_CREAT));
+  LS_ASSIGN_OR_RETURN(FileDescriptor lock,
+                      OpenRegularFile(absl::StrCat(path, "/", kLauncherLock), O_RDWR | O_CREAT));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(run_directory,
@@ -110,7 +111,7 @@ GroupFolder::~GroupFolder() {
 absl::Status GroupFolder::Clear() const {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(path_));
   for (const std::string& name : names) {
-    if (absl::StrCat("/", name) != kLock) RemoveTree(absl::StrCat(path_, "/", name));
+    if (name != kLauncherLock) RemoveTree(absl::StrCat(path_, "/", name));
   }
   return absl::OkStatus();
 }

@@ -38,6 +38,7 @@ struct GroupEnd {
 // A folder for what MPI and workers leave while they run: in the memory of this host where that is
 // a file system, named after the run, removed at the end. One program at a time has it. What one
 // that was killed has left is removed by the next one of the same run.
+// On other hosts workers make the folder of the same path, and remove it (host_folder.h).
 class GroupFolder {
  public:
   // Where the folder of a run is, or would be.
