@@ -82,6 +82,7 @@ absl::StatusOr<int> ReportThreads(const TrainingRun& run, std::vector<RankReport
   PredictMemory(last, {.profiles = reports[0].profiles}, reports);
   LS_RETURN_IF_ERROR(
       WriteRunSummary(last, reports, predict_time({.run = last, .profiles = reports[0].profiles})));
+  RemoveInMemoryFolder(run.out);  // nobody goes on from a complete run's
   return 0;
 }
 
@@ -253,7 +254,11 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     PrintError(outcome.status);
   };
   const mpi::Outcome outcome = mpi::RunRank(*process, process->size(), options, train, say);
-  if (outcome.status.ok()) return code;
+  if (outcome.status.ok()) {
+    // Rank 0 has written the summary.
+    if (code == 0 && run->machines.IsFirst(process->rank())) RemoveInMemoryFolder(run->out);
+    return code;
+  }
   process->Abandon();
   // Where no rank has said why, one of them is gone.
   return outcome.reported_by < 0 ? kRankLostExitCode : ExitCodeOfFailure(outcome.status);

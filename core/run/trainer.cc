@@ -354,11 +354,11 @@ class Trainer {
     step_seconds_.clear();
   }
 
-  // Removes the copies in memory of a run that has ended well. A run that was stopped may go on
-  // from them: it keeps no checkpoints on the disk, or saves none of weights that are not finite.
+  // Removes the copies in memory of a run that has ended well, unless they have what the disk has
+  // not: it keeps no checkpoints, or saves none of weights that are not finite. Then a run that was
+  // stopped goes on from them, and so does one whose summary cannot be written.
   absl::Status EndCopies(const absl::Status& ended) const {
-    const bool is_complete = report_.steps_behind == run_.settings.steps || report_.ended_early;
-    const bool are_wanted = !is_complete && IsNewestInMemory(run_.out);
+    const bool are_wanted = IsNewestInMemory(run_.out);
     if (ended.ok() && is_first_here() && !are_wanted) RemoveInMemoryFolder(run_.out);
     return ended;
   }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +22,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/run/main.h"
 #include "gmock/gmock.h"
@@ -201,7 +203,10 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
   // attempt before, which was set aside, is no longer needed.
   void GoOn() {
     if (fs::exists(out() + "/summary.json")) return;
+    const std::string losses = ReadFile(out() + "/losses.csv").value_or("");
+    const bool has_copy = copies_each_step_ && std::ranges::count(losses, '\n') > 2;
     if (Run({"--resume"}) == 0) return;
+    EXPECT_FALSE(has_copy) << Message();
     EXPECT_THAT(Message(), testing::HasSubstr("holds no checkpoint to go on from"));
     EXPECT_EQ(Run({}), 0) << Message();
     fs::remove_all(out() + ".1");
@@ -274,7 +279,8 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
   void ExpectABestCheckpoint() const { EXPECT_THAT(Look().best, testing::Not(testing::IsEmpty())); }
 
   const std::string folder_;
-  Arguments settings_;  // of all runs
+  Arguments settings_;             // of all runs
+  bool copies_each_step_ = false;  // in memory: a row has the copy of the step before
   int64_t* calls_;
 };
 
@@ -292,6 +298,13 @@ TEST_P(CrashPointsTest, OfAResumedRunThatKeepsItsBest) {
   settings_ = kKeepBest;
   FailEachCallOfAResumedRun();
   ExpectABestCheckpoint();
+}
+
+TEST_P(CrashPointsTest, OfARunWhoseStateIsInMemoryAlone) {
+  settings_ = {"--set", "checkpoint.keep=0", "--set", "checkpoint.in_memory_every=1"};
+  copies_each_step_ = true;
+  FailEachCallOfARun();
+  EXPECT_FALSE(PathExists(InMemoryFolder(out())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, CrashPointsTest, testing::Values("single", "fsdp"),

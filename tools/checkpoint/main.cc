@@ -15,6 +15,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/file.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
@@ -79,6 +80,14 @@ absl::StatusOr<int> RunVerify(const Words& words) {
       continue;
     }
     const std::vector<absl::Status> damage = FindDamage(*path);
+    if (!damage.empty() && IsGone(*path)) {
+      code = 1;
+      std::printf(
+          "%s: was removed while it was read, as a run that trains does; verify the run "
+          "again\n",
+          path->c_str());
+      continue;
+    }
     if (damage.empty()) std::printf("%s: each byte is the one that was saved\n", path->c_str());
     for (const absl::Status& each : damage) {
       code = 1;

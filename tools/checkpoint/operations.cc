@@ -234,14 +234,19 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListAll(const std::string& named) 
   }
   const std::string folder = folder_of.value_or(named);
   std::vector<ListedCheckpoint> list;
+  const auto add = [&list](const FoundCheckpoint& found, Kind kind) {
+    ListedCheckpoint listed = ReadHeaders(found, kind);
+    // A run that trains has removed it meanwhile.
+    if (!listed.status.ok() && IsGone(found.path)) return;
+    list.push_back(std::move(listed));
+  };
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, CheckpointsByStep(folder));
-  for (const FoundCheckpoint& each : found) list.push_back(ReadHeaders(each, Kind::kGoesOn));
+  for (const FoundCheckpoint& each : found) add(each, Kind::kGoesOn);
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> best, CheckpointsByStep(named + "/best"));
-  for (const FoundCheckpoint& each : best) list.push_back(ReadHeaders(each, Kind::kBest));
+  for (const FoundCheckpoint& each : best) add(each, Kind::kBest);
   LS_ASSIGN_OR_RETURN(const std::vector<SetAsideCheckpoint> aside, ListSetAside(folder));
   for (const SetAsideCheckpoint& each : aside) {
-    list.push_back(ReadHeaders({.step = each.step, .path = each.path},
-                               each.is_damaged ? Kind::kDamaged : Kind::kSuspect));
+    add({.step = each.step, .path = each.path}, each.is_damaged ? Kind::kDamaged : Kind::kSuspect);
   }
   if (list.empty()) return NoCheckpoint(folder);
   return list;
