@@ -208,10 +208,11 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
   RunSignals signals(stop, kSignalsOfProcesses);
-  LS_ASSIGN_OR_RETURN(
-      const auto process,
-      mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line))),
-                          kRankLostExitCode));
+  const absl::Duration timeout = absl::Seconds(TimeoutOf(command_line));
+  LS_ASSIGN_OR_RETURN(const auto process,
+                      mpi::Process::Start({.start = std::max(kLeastStart, timeout),
+                                           .stop = timeout,
+                                           .lost_exit_code = kRankLostExitCode}));
   signals.SetNotice(process->rank() == 0 ? RunSignals::Notice::kWithoutStep
                                          : RunSignals::Notice::kNone);
   absl::StatusOr<TrainingRun> run =

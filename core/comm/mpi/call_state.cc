@@ -10,12 +10,6 @@
 #include "glog/logging.h"
 
 namespace lockstep::mpi {
-namespace {
-
-// So long MPI may take to hand over what has arrived.
-constexpr std::chrono::milliseconds kLastLook(100);
-
-}  // namespace
 
 CallState::CallState(std::shared_ptr<RankState> rank, std::shared_ptr<const GroupInfo> group,
                      std::shared_ptr<const InFlight> queue, Call call, int64_t sequence,
@@ -42,7 +36,7 @@ absl::Status CallState::Wait() {
       // meanwhile comes first.
       rank_->WaitUntil(
           lock, [&] { return over_ || rank_->failed(); },
-          std::chrono::steady_clock::now() + kLastLook);
+          std::chrono::steady_clock::now() + RankState::kLastLook);
       is_over_in_time = over_;
     }
     if (!is_over_in_time) {

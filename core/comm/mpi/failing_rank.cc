@@ -1,6 +1,10 @@
 // A rank of a world in which rank 1 fails in a chosen way, for failing_rank_test.cc:
 //
-//   failing_rank how [timeout in seconds] [folder for post-mortems] [timeout of MPI's start]
+//   failing_rank how [timeout in seconds] [folder for post-mortems] [timeout of MPI's start and
+//   stop]
+//
+// "behind the last call: stop" has it fail when the others have left, "at the end: stop" when it
+// has left itself, too.
 
 #include <signal.h>
 #include <unistd.h>
@@ -33,6 +37,10 @@ void Fail(const std::string& how) {
     sleep(30);
     return;
   }
+  if (how == "compute") {
+    sleep(4);
+    return;
+  }
   if (how == "stop") {  // mpirun wakes it up when the others have ended
     raise(SIGSTOP);
     return;
@@ -42,6 +50,9 @@ void Fail(const std::string& how) {
 
 // The exit code of a rank that cannot go on without the others.
 constexpr int kLostExitCode = 69;
+
+constexpr char kBehind[] = "behind the last call: ";
+constexpr char kAtTheEnd[] = "at the end: ";
 
 // Three all-reduces that go well, and a fourth that does not.
 absl::Status Work(RankHandle& handle, const std::string& how) {
@@ -55,32 +66,43 @@ absl::Status Work(RankHandle& handle, const std::string& how) {
   // Rank 1 goes on after a failure that it wakes up from.
   const std::string amid = "amid a call: ";
   const bool is_amid = how.starts_with(amid);
-  if (handle.rank() == 1 && !is_amid) Fail(how);
+  const bool is_later = how.starts_with(kBehind) || how.starts_with(kAtTheEnd);
+  if (handle.rank() == 1 && !is_amid && !is_later) Fail(how);
   lockstep::Work last = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients");
   if (handle.rank() == 1 && is_amid) Fail(how.substr(amid.size()));
   // The data on its way to or from rank 1 never arrives whole.
   LS_RETURN_IF_ERROR(last.Wait());
-  return handle.comm().Barrier("end").Wait();
+  LS_RETURN_IF_ERROR(handle.comm().Barrier("end").Wait());
+  if (handle.rank() == 1 && how.starts_with(kBehind)) Fail(how.substr(sizeof(kBehind) - 1));
+  return absl::OkStatus();
 }
 
 int RunMain(int argc, char** argv) {
-  CHECK_GE(argc, 2) << "usage: failing_rank HOW [TIMEOUT] [FOLDER] [START]";
+  CHECK_GE(argc, 2) << "usage: failing_rank HOW [TIMEOUT] [FOLDER] [TIMEOUT OF MPI]";
   LaunchOptions options;
-  double seconds = 60, start_seconds = 60;
+  double seconds = 60, mpi_seconds = 60;
   if (argc > 2) CHECK(absl::SimpleAtod(argv[2], &seconds)) << argv[2];
   options.timeout = absl::Seconds(seconds);
   if (argc > 3) options.post_mortem = [argv] { return std::string(argv[3]); };
-  if (argc > 4) CHECK(absl::SimpleAtod(argv[4], &start_seconds)) << argv[4];
-  const auto process = Process::Start(absl::Seconds(start_seconds), kLostExitCode);
+  if (argc > 4) CHECK(absl::SimpleAtod(argv[4], &mpi_seconds)) << argv[4];
+  const auto process = Process::Start({.start = absl::Seconds(mpi_seconds),
+                                       .stop = absl::Seconds(mpi_seconds),
+                                       .lost_exit_code = kLostExitCode});
   CHECK(process.ok()) << process.status();
   const auto say = [&](const Outcome& outcome) {
     std::fprintf(stderr, "survivor %d: %s\n", (*process)->rank(),
                  std::string(outcome.status.message()).c_str());
     if (outcome.is_told_here) std::fprintf(stderr, "told by rank %d\n", (*process)->rank());
   };
-  const auto work = [&](RankHandle& handle) { return Work(handle, argv[1]); };
+  const std::string how = argv[1];
+  const auto work = [&](RankHandle& handle) { return Work(handle, how); };
   const Outcome outcome = RunRank(**process, (*process)->size(), options, work, say);
-  if (outcome.status.ok()) return 0;
+  if (outcome.status.ok()) {
+    if ((*process)->rank() == 1 && how.starts_with(kAtTheEnd)) {
+      Fail(how.substr(sizeof(kAtTheEnd) - 1));
+    }
+    return 0;
+  }
   (*process)->Abandon();
   return 1;
 }

@@ -31,12 +31,11 @@ class FailingRankTest : public testing::Test {
 
   // Three ranks, of which rank 1 fails; returns what all have written to the standard error.
   std::string Run(const std::string& how, double timeout,
-                  const std::vector<std::string>& mpirun_arguments = {},
-                  double start_timeout = 60) {
+                  const std::vector<std::string>& mpirun_arguments = {}, double mpi_timeout = 60) {
     std::vector<std::string> arguments = {"build_defs/mpi_test.sh", "3"};
     arguments.insert(arguments.end(), mpirun_arguments.begin(), mpirun_arguments.end());
     arguments.insert(arguments.end(), {"core/comm/mpi/failing_rank", how, absl::StrCat(timeout),
-                                       post_mortem_, absl::StrCat(start_timeout)});
+                                       post_mortem_, absl::StrCat(mpi_timeout)});
     const auto result = RunProcess({.arguments = arguments});
     EXPECT_TRUE(result.ok()) << result.status();
     exit_code_ = result->exit_code;
@@ -147,11 +146,36 @@ TEST_F(FailingRankTest, TheTimeoutEndsAStartThatARankDoesNotComeTo) {
   const std::string error =
       Run("stay away", 60,
           {"/bin/sh", "-c", "[ $OMPI_COMM_WORLD_RANK != 1 ] || kill -STOP $$; exec \"$@\"", "sh"},
-          /*start_timeout=*/2);
+          /*mpi_timeout=*/2);
   EXPECT_EQ(exit_code_, 69);
   EXPECT_THAT(error, HasSubstr("rank 0: MPI has not started within 2s: a process of this run is "
                                "stopped"));
   EXPECT_THAT(error, Not(HasSubstr("rank 2: ")));
+}
+
+// The others have left, and make no call that would end.
+TEST_F(FailingRankTest, TheTimeoutNamesARankThatStopsBehindTheLastCall) {
+  const std::string error = Run("behind the last call: stop", 1);
+  EXPECT_NE(exit_code_, 0);
+  EXPECT_THAT(error, HasSubstr("no answer within 1.0 s: rank 1 has not left, and is stopped or "
+                               "cannot be reached"));
+  EXPECT_THAT(Tellers(error), ElementsAre(AnyOf("told by rank 0", "told by rank 2"))) << error;
+}
+
+// As rank 0 does, which writes what a run leaves while the others wait for it.
+TEST_F(FailingRankTest, ARankMayWorkForLongerThanTheTimeoutBehindTheLastCall) {
+  const std::string error = Run("behind the last call: compute", 1);
+  EXPECT_EQ(exit_code_, 0) << error;
+  EXPECT_THAT(Tellers(error), SizeIs(0)) << error;
+}
+
+// MPI's own stop waits for all processes.
+TEST_F(FailingRankTest, TheTimeoutEndsAStopThatARankDoesNotComeTo) {
+  const std::string error = Run("at the end: stop", 60, {}, /*mpi_timeout=*/2);
+  EXPECT_EQ(exit_code_, 69);
+  EXPECT_THAT(error, HasSubstr("rank 0: has done its work, but MPI has not stopped within 2s: a "
+                               "process of this run is stopped"));
+  EXPECT_THAT(error, Not(AnyOf(HasSubstr("rank 1: "), HasSubstr("rank 2: "))));
 }
 
 TEST_F(FailingRankTest, AnExceptionReachesAll) {

@@ -41,6 +41,7 @@ struct Note {
     kSettled,  // and no longer receives anything
     kLeft,     // what it had to do is over, for good
     kSaid,     // it has said what there was to say of a failure, and ends
+    kAlive,    // it is still at work, for ranks that have left
   };
   Kind kind = Kind::kLeft;
   std::optional<Failure> failure{};  // of kFailure

@@ -21,20 +21,21 @@
 namespace lockstep::mpi {
 namespace {
 
-// How long a rank leaves it to each lower one to tell that MPI has not started, and to how many.
+// How long a rank leaves it to each lower one to tell what MPI did not do, and to how many.
 constexpr absl::Duration kTurn = absl::Seconds(2);
 constexpr int kMostTurns = 3;
 
-// Ends the process unless this object is gone in time: MPI's start waits for ever for a process
-// that was stopped meanwhile, and hears no signals of ours.
-class StartWatch {
+// Ends the process unless this object is gone in time: MPI's start and its stop wait for ever for a
+// process that was stopped meanwhile, and hear no signals of ours.
+class Watch {
  public:
-  StartWatch(absl::Duration timeout, int exit_code)
-      : timeout_(timeout), exit_code_(exit_code), thread_([this] { Run(); }) {}
-  ~StartWatch() {
+  // `late`: what has not happened, "MPI has not started".
+  Watch(const char* late, absl::Duration timeout, int exit_code)
+      : late_(late), timeout_(timeout), exit_code_(exit_code), thread_([this] { Run(); }) {}
+  ~Watch() {
     {
       std::lock_guard lock(mutex_);
-      has_started_ = true;
+      is_over_ = true;
     }
     changed_.notify_one();
     thread_.join();
@@ -47,21 +48,28 @@ class StartWatch {
     // The ranks cannot agree on who tells. The launcher ends all of them a second after the first
     // has ended, so the lowest rank that is not stopped itself is heard alone.
     const int turn = rank == nullptr ? 0 : std::min(std::atoi(rank), kMostTurns);
-    const auto limit = absl::ToChronoNanoseconds(timeout_ + turn * kTurn);
-    if (changed_.wait_for(lock, limit, [this] { return has_started_; })) return;
+    // Looks are counted, not the time: a process that was stopped itself and is woken up when it is
+    // too late has nothing to tell.
+    constexpr absl::Duration kLook = absl::Milliseconds(50);
+    for (absl::Duration left = timeout_ + turn * kTurn; left > absl::ZeroDuration();
+         left -= kLook) {
+      const auto look = absl::ToChronoNanoseconds(std::min(left, kLook));
+      if (changed_.wait_for(lock, look, [this] { return is_over_; })) return;
+    }
     std::fprintf(stderr,
-                 "rank %s: MPI has not started within %s: a process of this run is stopped or "
-                 "cannot be reached; look at what the launcher has started, or raise "
-                 "run.timeout_seconds\n",
-                 rank == nullptr ? "?" : rank, absl::FormatDuration(timeout_).c_str());
+                 "rank %s: %s within %s: a process of this run is stopped or cannot be reached; "
+                 "look at what the launcher has started, or raise run.timeout_seconds\n",
+                 rank == nullptr ? "?" : rank, late_, absl::FormatDuration(timeout_).c_str());
+    std::fflush(stdout);
     _exit(exit_code_);
   }
 
+  const char* const late_;
   const absl::Duration timeout_;
   const int exit_code_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool has_started_ = false;
+  bool is_over_ = false;
   std::thread thread_;  // the last member: it uses the others
 };
 
@@ -82,10 +90,8 @@ absl::StatusOr<bool> Process::IsLaunched() {
   return false;
 }
 
-absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout,
-                                                        int lost_exit_code) {
-  auto process = std::unique_ptr<Process>(new Process);
-  process->lost_exit_code_ = lost_exit_code;
+absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessLimits& limits) {
+  auto process = std::unique_ptr<Process>(new Process(limits));
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -97,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout,
   // other (0.57 of a full-duplex link for 64 MiB each way; 0.95 over two).
   setenv("OMPI_MCA_btl_tcp_links", "2", /*overwrite=*/0);
   int provided = 0;
-  const StartWatch watch(timeout, lost_exit_code);
+  const Watch watch("MPI has not started", limits.start, limits.lost_exit_code);
   const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   if (error != MPI_SUCCESS) {
     process->Abandon();
@@ -121,7 +127,11 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout,
 }
 
 Process::~Process() {
-  if (!abandoned_) MPI_Finalize();
+  if (!abandoned_) {
+    const Watch watch("has done its work, but MPI has not stopped", limits_.stop,
+                      limits_.lost_exit_code);
+    MPI_Finalize();
+  }
   if (signals_ >= 0) close(signals_);
 }
 

@@ -7,6 +7,15 @@
 
 namespace lockstep::mpi {
 
+// How long MPI may take to start and to stop, and the exit code of a process whose MPI takes
+// longer.
+struct ProcessLimits {
+  absl::Duration start = absl::Seconds(60);
+  // From when this process has done its work until the others have, too.
+  absl::Duration stop = absl::Seconds(60);
+  int lost_exit_code = 1;
+};
+
 // This process as one of those that mpirun or srun has started. MPI can be started once in the life
 // of a process, and is stopped when this object goes.
 //
@@ -19,12 +28,13 @@ class Process {
   static absl::StatusOr<bool> IsLaunched();
 
   // Starts MPI; before other threads are started, which would take SIGTERM otherwise. MPI waits for
-  // all processes: where one does not come within the timeout, the others end with a message and
-  // `lost_exit_code`.
-  static absl::StatusOr<std::unique_ptr<Process>> Start(absl::Duration timeout = absl::Seconds(60),
-                                                        int lost_exit_code = 1);
+  // all processes: where one does not come within `limits.start`, the others end with a message and
+  // `limits.lost_exit_code`.
+  static absl::StatusOr<std::unique_ptr<Process>> Start(const ProcessLimits& limits = {});
 
-  // Stops MPI if all went well. Otherwise (Abandon) the launcher finds a process gone without it,
+  // Stops MPI if all went well, which waits for all processes: where one does not come within
+  // `limits.stop`, the others end with a message and `limits.lost_exit_code`, though their work is
+  // done. Otherwise (Abandon) the launcher finds a process gone without it,
   // and ends the others.
   ~Process();
   Process(const Process&) = delete;
@@ -36,7 +46,7 @@ class Process {
   // Whether this machine has a core for each of its ranks: then a wait may poll.
   bool has_own_core() const { return has_own_core_; }
   // The exit code of a process that has to end at once because others are not there any more.
-  int lost_exit_code() const { return lost_exit_code_; }
+  int lost_exit_code() const { return limits_.lost_exit_code; }
 
   // Whether SIGTERM has come. Never blocks.
   bool Stopped();
@@ -48,12 +58,12 @@ class Process {
   int NextWorld() { return worlds_++; }
 
  private:
-  Process() = default;
+  explicit Process(const ProcessLimits& limits) : limits_(limits) {}
 
+  const ProcessLimits limits_;
   int rank_ = 0;
   int size_ = 1;
   int ranks_here_ = 1;
-  int lost_exit_code_ = 1;
   bool has_own_core_ = false;
   bool abandoned_ = false;
   bool stopped_ = false;

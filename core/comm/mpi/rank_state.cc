@@ -32,6 +32,10 @@ constexpr milliseconds kFarewell(500);
 constexpr milliseconds kLastPosts(100);
 constexpr int64_t kLookNanos = 1'000'000;
 constexpr int64_t kLastWordsNanos = 700'000'000;
+// A rank at work says so often that it is alive; more often where the timeout is short, so that one
+// late note is no silence.
+constexpr int64_t kAliveNanos = 1'000'000'000;
+constexpr int64_t kNotesWithinTimeout = 8;
 // A context is the number of the world and that of a group, so many bits each.
 constexpr int kContextBits = 14;
 
@@ -199,9 +203,39 @@ void RankState::AwaitLeave(Lock& lock) {
   const auto all_left = [this] {
     return std::all_of(ranks_.begin(), ranks_.end(), [](const Other& other) { return other.left; });
   };
-  WaitUntil(
-      lock, [&] { return all_left() || failed(); }, TimePoint::max());
+  const int64_t wait_nanos = NowNanos();
+  const auto is_silent = [&] { return !SilentSince(wait_nanos).empty(); };
+  const auto is_over = [&] { return all_left() || failed(); };
+  while (!is_over()) {
+    WaitUntil(
+        lock, [&] { return is_over() || is_silent(); }, TimePoint::max());
+    // A process that was stopped itself finds the notes of the others when it is woken up.
+    WaitUntil(
+        lock, [&] { return is_over() || !is_silent(); },
+        std::chrono::steady_clock::now() + kLastLook);
+    if (is_over() || !is_silent()) continue;
+    const std::vector<int> silent = SilentSince(wait_nanos);
+    FailCall(absl::DeadlineExceededError(absl::StrCat(
+        "no answer within ", FormatDuration(std::chrono::duration<double>(timeout_).count()), ": ",
+        RanksText(silent), silent.size() == 1 ? " has not left, and is" : " have not left, and are",
+        " stopped or cannot be reached")));
+    // Others may notice it at the same time: all choose the same one to tell of it.
+    WaitUntil(
+        lock, [this] { return MayEnd() != End::kNotYet; }, TimePoint::max());
+  }
   WaitForAnswering(lock, [](const Other& other) { return other.left; });
+}
+
+std::vector<int> RankState::SilentSince(int64_t wait_nanos) const {
+  const int64_t now = NowNanos();
+  std::vector<int> silent;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Other& other = ranks_[static_cast<size_t>(rank)];
+    if (other.left) continue;
+    const std::chrono::nanoseconds silence(now - std::max(wait_nanos, other.heard_nanos));
+    if (silence > timeout_) silent.push_back(rank);
+  }
+  return silent;
 }
 
 void RankState::AwaitSaid(Lock& lock) {
@@ -224,13 +258,14 @@ bool RankState::AllSucceeded() const {
                      [](const Other& other) { return other.left && other.succeeded; });
 }
 
+Note RankState::OwnNote(Note::Kind kind) const {
+  const Other& own = ranks_[static_cast<size_t>(rank())];
+  return {
+      .kind = kind, .failure = failure_, .last_call = own.last_call, .succeeded = own.succeeded};
+}
+
 void RankState::Tell(Note::Kind kind) {
-  Note note;
-  note.kind = kind;
-  note.failure = failure_;
-  note.last_call = ranks_[static_cast<size_t>(rank())].last_call;
-  note.succeeded = ranks_[static_cast<size_t>(rank())].succeeded;
-  const std::vector<std::byte> bytes = Encode(note);
+  const std::vector<std::byte> bytes = Encode(OwnNote(kind));
   for (int other = 0; other < size_; ++other) {
     if (other == rank()) continue;
     transport_.Post(Address(other, 0, Transport::Channel::kNote), bytes);
@@ -247,6 +282,7 @@ void RankState::Listen() {
       continue;
     }
     Other& other = ranks_[static_cast<size_t>(letter->rank)];
+    other.heard_nanos = NowNanos();
     if (!other.answered && !other.left) other.last_call = note->last_call;
     switch (note->kind) {
       case Note::Kind::kLeft:
@@ -258,6 +294,8 @@ void RankState::Listen() {
         break;
       case Note::Kind::kSaid:
         other.said = true;
+        break;
+      case Note::Kind::kAlive:
         break;
       case Note::Kind::kFailure:
         other.answered = !other.left;
@@ -276,6 +314,20 @@ void RankState::Advance() {
   transport_.HasPosts();
   if (!transport_.status().ok()) FailCall(transport_.status());
   LookForSignals();
+  TellAlive();
+}
+
+void RankState::TellAlive() {
+  if (failed() || HasLeft(rank())) return;
+  const int64_t now = NowNanos();
+  const int64_t period = std::min<int64_t>(kAliveNanos, timeout_.count() / kNotesWithinTimeout);
+  if (now - last_alive_nanos_ < period) return;
+  last_alive_nanos_ = now;
+  for (int other = 0; other < size_; ++other) {
+    if (!HasLeft(other)) continue;
+    transport_.Post(Address(other, 0, Transport::Channel::kNote),
+                    Encode(OwnNote(Note::Kind::kAlive)));
+  }
 }
 
 void RankState::LookForSignals() {

@@ -46,6 +46,8 @@ class RankState {
  public:
   using Lock = std::unique_lock<std::mutex>;
   using TimePoint = std::chrono::steady_clock::time_point;
+  // How long MPI may take to hand over what has arrived.
+  static constexpr std::chrono::milliseconds kLastLook{100};
 
   // The first `size` processes are the ranks of the world with this number; this is one of them.
   // `last_words` is called when the launcher is about to kill a process whose own threads have not
@@ -123,7 +125,9 @@ class RankState {
   // This rank leaves, having done what it had to or not: tells the others, and sees what it has
   // sent off.
   void Leave(Lock& lock, bool succeeded);
-  // Waits until all have left; after a failure, for a moment only.
+  // Waits until all have left, however long a rank works: it says once a second that it is alive.
+  // Fails where one that has not left is silent for the timeout. After a failure, waits for a
+  // moment only.
   void AwaitLeave(Lock& lock);
   // After a failure, when this rank has said what there was to say: lets the others do so too, for
   // launchers kill all processes as soon as one of them has ended.
@@ -149,6 +153,7 @@ class RankState {
     bool settled = false;
     bool succeeded = false;  // when it left
     bool said = false;
+    int64_t heard_nanos = 0;  // when its last note came
     std::string last_call{};  // as it told
     // Its last call that was seen.
     std::shared_ptr<const GroupInfo> group{};
@@ -158,6 +163,8 @@ class RankState {
 
   void Advance();
   void LookForSignals();
+  // Tells the ranks that have left that this one is still at work, now and then.
+  void TellAlive();
   void Run();  // the rank's own thread
   // How long the rank's thread sleeps until it looks again.
   std::chrono::nanoseconds Nap() const;
@@ -165,11 +172,14 @@ class RankState {
   // A failure that another rank has told.
   void Hear(const Failure& failure);
   void Tell(Note::Kind kind);
+  Note OwnNote(Note::Kind kind) const;
   void Listen();
   void Settle();
   // Waits for all that have not fallen silent, for a moment only.
   void WaitForAnswering(Lock& lock, bool (*over)(const Other&));
   std::string LastCallOf(int rank) const;
+  // Ranks that have not left, and were silent for the timeout since this rank began to wait.
+  std::vector<int> SilentSince(int64_t wait_nanos) const;
   // Ranks that have said nothing since the failure: "rank 2", "ranks 2, 3"; "" if there are none.
   std::string SilentRanks() const;
 
@@ -186,9 +196,10 @@ class RankState {
   std::vector<InFlight*> calls_;
   int drivers_ = 0;  // threads that wait
   bool ending_ = false;
-  int next_context_ = 0;         // within this world
-  int64_t last_look_nanos_ = 0;  // at the process's signals
-  int64_t last_news_nanos_ = 0;  // a call of this rank, or word of another's
+  int next_context_ = 0;          // within this world
+  int64_t last_look_nanos_ = 0;   // at the process's signals
+  int64_t last_news_nanos_ = 0;   // a call of this rank, or word of another's
+  int64_t last_alive_nanos_ = 0;  // when this rank last told that it is alive
   std::vector<Other> ranks_;
   std::optional<Failure> failure_;
   int64_t failed_nanos_ = 0;
