@@ -3,23 +3,27 @@
 //   failing_rank how [timeout in seconds] [folder for post-mortems] [timeout of MPI's start and
 //   stop]
 //
+// "sends too much" has it send bytes that no call has asked for, before all calls;
 // "behind the last call: stop" has it fail when the others have left, "at the end: stop" when it
 // has left itself, too.
 
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "core/base/status.h"
 #include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
+#include "core/comm/mpi/transport.h"
 #include "core/tensor/allocator.h"
 #include "core/tensor/tensor.h"
 #include "glog/logging.h"
@@ -53,6 +57,7 @@ constexpr int kLostExitCode = 69;
 
 constexpr char kBehind[] = "behind the last call: ";
 constexpr char kAtTheEnd[] = "at the end: ";
+constexpr char kSendsTooMuch[] = "sends too much";
 
 // Three all-reduces that go well, and a fourth that does not.
 absl::Status Work(RankHandle& handle, const std::string& how) {
@@ -66,7 +71,8 @@ absl::Status Work(RankHandle& handle, const std::string& how) {
   // Rank 1 goes on after a failure that it wakes up from.
   const std::string amid = "amid a call: ";
   const bool is_amid = how.starts_with(amid);
-  const bool is_later = how.starts_with(kBehind) || how.starts_with(kAtTheEnd);
+  const bool is_later =
+      how.starts_with(kBehind) || how.starts_with(kAtTheEnd) || how == kSendsTooMuch;
   if (handle.rank() == 1 && !is_amid && !is_later) Fail(how);
   lockstep::Work last = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients");
   if (handle.rank() == 1 && is_amid) Fail(how.substr(amid.size()));
@@ -75,6 +81,14 @@ absl::Status Work(RankHandle& handle, const std::string& how) {
   LS_RETURN_IF_ERROR(handle.comm().Barrier("end").Wait());
   if (handle.rank() == 1 && how.starts_with(kBehind)) Fail(how.substr(sizeof(kBehind) - 1));
   return absl::OkStatus();
+}
+
+// Sends rank 0 more than it will expect as the first data of a call of the world.
+void SendTooMuch() {
+  constexpr size_t kBytes = 10'000'000;
+  Transport transport;
+  transport.Post({.rank = 0, .context = 0, .channel = Transport::Channel::kData},
+                 std::vector<std::byte>(kBytes));
 }
 
 int RunMain(int argc, char** argv) {
@@ -96,6 +110,7 @@ int RunMain(int argc, char** argv) {
   };
   const std::string how = argv[1];
   const auto work = [&](RankHandle& handle) { return Work(handle, how); };
+  if ((*process)->rank() == 1 && how == kSendsTooMuch) SendTooMuch();
   const Outcome outcome = RunRank(**process, (*process)->size(), options, work, say);
   if (outcome.status.ok()) {
     if ((*process)->rank() == 1 && how.starts_with(kAtTheEnd)) {

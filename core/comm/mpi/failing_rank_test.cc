@@ -178,6 +178,15 @@ TEST_F(FailingRankTest, TheTimeoutEndsAStopThatARankDoesNotComeTo) {
   EXPECT_THAT(error, Not(AnyOf(HasSubstr("rank 1: "), HasSubstr("rank 2: "))));
 }
 
+// What has arrived is not what was called for: nobody may take it for data.
+TEST_F(FailingRankTest, AReceiveThatMpiCannotEndFailsTheCall) {
+  const std::string error = Run("sends too much", 10);
+  EXPECT_NE(exit_code_, 0);
+  EXPECT_THAT(error, ContainsRegex("survivor 0: MPI cannot receive: .*ERR_TRUNCATE.*rank 0: "
+                                   "all_reduce #0"));
+  EXPECT_THAT(Tellers(error), ElementsAre("told by rank 0")) << error;
+}
+
 TEST_F(FailingRankTest, AnExceptionReachesAll) {
   for (const char* how : {"throw", "amid a call: throw"}) {
     SCOPED_TRACE(how);

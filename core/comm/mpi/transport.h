@@ -53,18 +53,26 @@ class Transport {
   class Request {
    public:
     Request() = default;
-    // Whether it is over, and its memory free again. A default-constructed one is.
+    // Whether it is over, and its memory free again. A default-constructed one is; one that MPI has
+    // failed to move never is.
     bool Done();
     // Bytes received; after Done.
     int64_t bytes() const { return bytes_; }
-    // Gives up a receive that nothing has arrived for; one that came too late for that goes on. As
-    // Done: call it again until it is over.
+    // Gives up a receive that nothing has arrived for; one that came too late for that goes on.
+    // Returns whether MPI moves it no more: call it again until then.
     bool GiveUp();
 
    private:
     friend class Transport;
+    Request(Transport* transport, const char* what) : transport_(transport), what_(what) {}
+    // Whether MPI moves it no more: it is done, or MPI has failed to move it.
+    bool Over() { return Done() || failed_; }
+
+    Transport* transport_ = nullptr;  // which keeps the error
+    const char* what_ = "";           // "send"
     MPI_Request request_ = MPI_REQUEST_NULL;
     int64_t bytes_ = 0;
+    bool failed_ = false;
   };
 
   Request Send(const Address& to, const std::byte* from, int64_t bytes);
@@ -91,7 +99,8 @@ class Transport {
     Request request;
   };
 
-  void Check(int error, const char* what);
+  // Keeps an error. Returns whether there is none.
+  bool Check(int error, const char* what);
 
   std::list<Posted> posts_;
   absl::Status status_;
