@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <iterator>  // std::ssize
 #include <limits>
 #include <memory>
 #include <optional>
@@ -90,37 +91,63 @@ void TellIfDamaged(const absl::Status& part, int rank) {
                std::string(part.message()).c_str());
 }
 
-// A copy as a machine has it: its manifest, and some of its shards.
+// What the files of a copy are called: the one file of a whole copy, or the shards of `count`.
+std::vector<std::string> NamesOfFiles(CheckpointFiles files, int64_t step, int64_t count) {
+  if (files == CheckpointFiles::kWhole) return {NameOf(CheckpointPath("", step, files))};
+  std::vector<std::string> names;
+  for (int64_t shard = 0; shard < count; ++shard) {
+    names.push_back(NameOf(ShardPath("", shard, count)));
+  }
+  return names;
+}
+
+// A copy as a machine has it: a manifest and some of its shards; or one whole file, which counts as
+// the only shard.
 struct HeldCopy {
   FoundCheckpoint found;
+  CheckpointFiles files = CheckpointFiles::kSharded;
   std::vector<ManifestEntry> shards;
   int64_t identity = 0;  // of what was saved together: equal manifests, at least 0
 
   std::string ShardOf(size_t shard) const {
-    return absl::StrCat(found.path, "/", shards[shard].name);
+    return files == CheckpointFiles::kWhole ? found.path
+                                            : absl::StrCat(found.path, "/", shards[shard].name);
   }
 };
 
-// The copies that begin to be whole in a folder: those with a manifest of shards.
+// What a manifest lists, or would list of a whole file.
+absl::StatusOr<std::vector<ManifestEntry>> ShardsOf(const std::string& path,
+                                                    CheckpointFiles files) {
+  if (files == CheckpointFiles::kSharded) return ReadManifest(path);
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::Open(path));
+  return std::vector<ManifestEntry>{EntryOf(file)};
+}
+
+// The copies of a folder whose files are known: whole files, and those with a manifest of shards.
 std::vector<HeldCopy> HeldCopies(const std::string& folder, int rank) {
   std::vector<HeldCopy> held;
   const auto all = ListCheckpoints(folder);
   if (!all.ok()) return held;
   for (const FoundCheckpoint& found : *all) {
-    const auto shards = ReadManifest(found.path);
+    const CheckpointFiles files =
+        IsDirectory(found.path) ? CheckpointFiles::kSharded : CheckpointFiles::kWhole;
+    const auto shards = ShardsOf(found.path, files);
     TellIfDamaged(shards.status(), rank);
     if (!shards.ok()) continue;
-    const auto count = static_cast<int64_t>(shards->size());
-    std::string text;
+    const auto names = NamesOfFiles(files, found.step, std::ssize(*shards));
+    std::string text = files == CheckpointFiles::kWhole ? "whole\n" : "";
     bool are_named = true;
-    for (int64_t shard = 0; shard < count; ++shard) {
-      const ManifestEntry& entry = (*shards)[static_cast<size_t>(shard)];
-      are_named = are_named && entry.name == NameOf(ShardPath("", shard, count)) && entry.bytes > 0;
+    for (size_t shard = 0; shard < shards->size(); ++shard) {
+      const ManifestEntry& entry = (*shards)[shard];
+      are_named = are_named && entry.name == names[shard] && entry.bytes > 0;
       absl::StrAppend(&text, entry.bytes, " ", entry.checksum, "\n");
     }
     if (!are_named) continue;
     const uint64_t identity = ChecksumOf(text) & std::numeric_limits<int64_t>::max();
-    held.push_back({.found = found, .shards = *shards, .identity = static_cast<int64_t>(identity)});
+    held.push_back({.found = found,
+                    .files = files,
+                    .shards = *shards,
+                    .identity = static_cast<int64_t>(identity)});
   }
   return held;
 }
@@ -139,6 +166,7 @@ CopyKey KeyOf(const HeldCopy& copy) { return {copy.found.step, copy.identity}; }
 // What machines know together of one copy, the same on all ranks.
 struct Candidate {
   CopyKey key = {-1, 0};  // a step of -1: there is none
+  CheckpointFiles files = CheckpointFiles::kSharded;
   std::vector<ManifestEntry> shards;
   std::vector<std::vector<bool>> held;  // [machine][shard]: whether it is there and sound
 };
@@ -163,17 +191,23 @@ absl::StatusOr<Candidate> NewestBefore(const CopyKey& limit, const std::vector<H
                       Reduced(has_any ? ranks.rank() : ranks.size(), ReduceOp::kMin, ranks));
   const int holder = static_cast<int>(lowest);
   const bool tells = ranks.rank() == holder;
-  int64_t shards = tells ? static_cast<int64_t>(own->shards.size()) : 0;
-  LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(&shards, 1), holder, kLabel));
-  const auto count = static_cast<size_t>(shards);
+  int64_t told[2] = {};  // how many shards, and whether they are one whole file
+  if (tells) {
+    told[0] = std::ssize(own->shards);
+    told[1] = own->files == CheckpointFiles::kWhole ? 1 : 0;
+  }
+  LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(told), holder, kLabel));
+  const auto count = static_cast<size_t>(told[0]);
+  candidate.files = told[1] == 1 ? CheckpointFiles::kWhole : CheckpointFiles::kSharded;
   std::vector<int64_t> entries(2 * count);
   for (size_t i = 0; tells && i < count; ++i) {
     entries[2 * i] = own->shards[i].bytes;
     entries[2 * i + 1] = static_cast<int64_t>(own->shards[i].checksum);
   }
   LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(entries), holder, kLabel));
+  const auto names = NamesOfFiles(candidate.files, candidate.key.first, told[0]);
   for (size_t i = 0; i < count; ++i) {
-    candidate.shards.push_back({.name = NameOf(ShardPath("", static_cast<int64_t>(i), shards)),
+    candidate.shards.push_back({.name = names[i],
                                 .bytes = entries[2 * i],
                                 .checksum = static_cast<uint64_t>(entries[2 * i + 1])});
   }
@@ -341,7 +375,9 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
       if (machine == machines.Of(ranks.rank())) missing_here += entry.bytes;
     }
   }
-  const std::string path = CheckpointPath(folder, copy.key.first, CheckpointFiles::kSharded);
+  const std::string path = CheckpointPath(folder, copy.key.first, copy.files);
+  const bool is_sharded = copy.files == CheckpointFiles::kSharded;
+  const std::string folder_of_files = is_sharded ? path : folder;
   absl::Status status;
   if (is_first) {
     // What this machine has of another set is none of it.
@@ -350,12 +386,12 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
     });
     RemoveAllBut(folder, has_any ? path : "");
     status = MakeInMemoryFolder(run_directory, missing_here);
-    if (status.ok()) status = MakeDirectories(path);
+    if (status.ok()) status = MakeDirectories(folder_of_files);
   }
   // Without room on one of them there is no copy on any.
   status = AgreeOnError(status, ranks);
-  if (status.ok()) status = AgreeOnError(TransferFiles(path, transfers, ranks), ranks);
-  if (status.ok()) {
+  if (status.ok()) status = AgreeOnError(TransferFiles(folder_of_files, transfers, ranks), ranks);
+  if (status.ok() && is_sharded) {
     status = AgreeOnError(is_first ? WriteManifest(path, copy.shards) : absl::OkStatus(), ranks);
   }
   LS_RETURN_IF_ERROR(ranks.status());

@@ -140,6 +140,28 @@ TEST_F(SpreadCopiesTest, AMachineHasItsOwnShardsAndThoseOfTheOneBefore) {
   }
 }
 
+// One machine alone writes one whole file where one rank saves everything, as of replicas.
+TEST_F(SpreadCopiesTest, ACopyOfOneMachineComesToSeveral) {
+  StateTensor whole = PartOf(0, 1, kernels_);
+  for (int64_t i = 0; i < kElements; ++i) {
+    whole.tensor.data<float>()[i] = static_cast<float>(7000 + i);
+  }
+  ASSERT_EQ(MakeInMemoryFolder(Run(0), 1), absl::OkStatus());
+  const absl::Status saved = RunRanks(1, {}, [&](RankHandle& handle) {
+    return SaveCheckpoint(Folder(0), At(7), {whole}, {.keep = 1}, kernels_, handle.comm());
+  });
+  ASSERT_EQ(saved, absl::OkStatus());
+  ASSERT_TRUE(PathExists(CheckpointPath(Folder(0), 7, CheckpointFiles::kWhole)));
+  ASSERT_EQ(Gather({1, 0, 0}), absl::OkStatus());
+  EXPECT_EQ(StepOn(0), 7);
+  EXPECT_EQ(StepOn(1), 7);
+  // Copies of several machines replace it.
+  ASSERT_EQ(Save(Machines({0, 1}), 2, {8}), absl::OkStatus());
+  ASSERT_EQ(Gather({0, 1}), absl::OkStatus());
+  EXPECT_EQ(StepOn(0), 8);
+  EXPECT_EQ(StepOn(1), 8);
+}
+
 TEST_F(SpreadCopiesTest, AnyOneMachineMayBeLost) {
   for (int lost = 0; lost < 3; ++lost) {
     ASSERT_EQ(Save(Machines({0, 0, 1, 1, 2, 2}), 6, {5}), absl::OkStatus());
