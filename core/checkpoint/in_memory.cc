@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>  // std::getenv
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,15 @@ std::string RealPath(const std::string& directory) {
   return path == nullptr ? "" : path.get();
 }
 
+std::string IdPath(const std::string& run_directory) {
+  return absl::StrCat(run_directory, "/", kRunIdFile);
+}
+
+// The folder of the run that `text` names.
+std::string FolderOf(const std::string& text) {
+  return absl::StrFormat("%s/%s%016x", MemoryRoot(), OwnNamesBegin(), ChecksumOf(text));
+}
+
 // The bytes of a file, or of all files below a folder.
 int64_t BytesBelow(const std::string& path) {
   if (!IsDirectory(path)) return FileBytes(path).value_or(0);
@@ -63,11 +73,19 @@ uint64_t IdentityOfMemory() {
   return ChecksumOf(absl::StrCat(boot, " ", root.st_dev, " ", root.st_ino));
 }
 
+absl::Status WriteRunId(const std::string& run_directory) {
+  std::random_device random;
+  return WriteFileAtomically(IdPath(run_directory),
+                             absl::StrFormat("%08x%08x\n", random(), random()));
+}
+
 std::string InMemoryFolder(const std::string& run_directory) {
   // Whoever asks, from wherever, by whatever path, means the same folder.
   const std::string path = RealPath(run_directory);
   if (path.empty()) return "";
-  return absl::StrFormat("%s/%s%016x", MemoryRoot(), OwnNamesBegin(), ChecksumOf(path));
+  const absl::StatusOr<std::string> id = ReadFile(IdPath(path));
+  if (absl::IsNotFound(id.status())) return FolderOf(path);
+  return id.ok() ? FolderOf(absl::StrCat(path, "\n", *id)) : "";
 }
 
 bool IsInMemory(const std::string& checkpoint) { return checkpoint.starts_with(Prefix()); }
@@ -114,6 +132,18 @@ void RemoveInMemoryFolder(const std::string& run_directory) {
   if (!folder.empty()) RemoveTree(folder);
 }
 
+void RemoveFoldersOfEarlierRuns(const std::string& run_directory) {
+  const std::string path = RealPath(run_directory);
+  const std::string own = InMemoryFolder(run_directory);
+  if (own.empty() || !PathExists(IdPath(path))) return;
+  RemoveTree(FolderOf(path));  // of an earlier version, which may not say whose it is
+  const auto all = ListInMemoryFolders();
+  if (!all.ok()) return;
+  for (const FoundInMemoryFolder& found : *all) {
+    if (found.run_directory == path && found.path != own) RemoveTree(found.path);
+  }
+}
+
 absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders() {
   std::vector<FoundInMemoryFolder> all;
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(MemoryRoot()));
@@ -127,7 +157,7 @@ absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders() {
       continue;
     }
     found.run_directory = ReadFile(absl::StrCat(found.path, "/", kRunDirectoryFile)).value_or("");
-    // A link in the place of the directory leads elsewhere.
+    // A link in the place of the directory leads elsewhere, and another run may be in it.
     const std::string its_folder = InMemoryFolder(found.run_directory);
     // Where the directory cannot be looked at, it may be there.
     found.has_run_directory =

@@ -16,7 +16,15 @@
 
 namespace lockstep {
 
-// The folder of a run directory that exists; empty where it does not. The folder may not be there.
+// The file of a run directory with a random text, the id of the run in it. A run that begins anew
+// writes another one, so that nobody takes copies of the earlier run for its own: machines without
+// a rank of the new run may still have these. Runs of earlier versions lack the file.
+inline constexpr char kRunIdFile[] = "run_id";
+// Writes the id of a run that begins anew.
+absl::Status WriteRunId(const std::string& run_directory);
+
+// The folder of the run in a run directory that exists; empty where it does not, or where its id
+// cannot be read. The folder may not be there.
 std::string InMemoryFolder(const std::string& run_directory);
 
 // Whether the path of a checkpoint is in memory.
@@ -40,6 +48,9 @@ absl::Status MakeRoomForCopies(const std::string& run_directory, int64_t copy_by
 
 // Removes the folder, if it is there.
 void RemoveInMemoryFolder(const std::string& run_directory);
+// Removes folders of earlier runs in the run directory from this machine's memory; none where the
+// run has no id.
+void RemoveFoldersOfEarlierRuns(const std::string& run_directory);
 
 // The folder of some run, as it is found without knowing the run.
 struct FoundInMemoryFolder {

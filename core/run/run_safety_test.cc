@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>  // setenv
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -216,6 +217,52 @@ TEST_F(RunSafetyTest, ADirectoryRemovedUnderARunWithCopiesInMemoryIsNamed) {
   EXPECT_FALSE(fs::exists(Path("out")));
   fs::rename(Path("away"), Path("out"));
   RemoveInMemoryFolder(Path("out"));
+}
+
+// Copies of an earlier run in the directory, on a machine where the newer run had no rank: folders
+// are machines here.
+TEST_F(RunSafetyTest, ACopyInMemoryOfAnEarlierRunIsNotGoneOnFrom) {
+  const auto be_on = [this](const char* machine) {
+    fs::create_directories(Path(machine));
+    ASSERT_EQ(setenv("LOCKSTEP_MEMORY", Path(machine).c_str(), /*overwrite=*/1), 0);
+  };
+  const auto with_steps = [](int64_t steps, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--set", absl::StrCat("train.steps=", steps), "--set",
+                                       "schedule.total_steps=20000"});
+    return arguments;
+  };
+  be_on("first");
+  auto earlier = Subprocess::Start(Options(
+      kSingle,
+      with_steps(20000, {"--set", "checkpoint.every=0", "--set", "checkpoint.in_memory_every=2"})));
+  ASSERT_TRUE(earlier.ok()) << earlier.status();
+  while (ReadFile(Path("out/metrics.jsonl")).value_or("").find("copy_in_memory") ==
+         std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  earlier->Signal(SIGKILL);
+  earlier->Wait();
+  const auto copies = ListRunCheckpoints(Path("out")).value();
+  ASSERT_FALSE(copies.empty());
+  const int64_t steps = copies.back().step;
+  const std::string folder = InMemoryFolder(Path("out"));
+
+  be_on("second");
+  const std::vector<std::string> other = {"--set", "schedule.learning_rate=0.003"};
+  ASSERT_TRUE(Start(kSingle, with_steps(steps, other)).ok());
+  be_on("first");
+  EXPECT_TRUE(fs::exists(folder));
+  std::vector<std::string> resumed = with_steps(steps + 2, other);
+  resumed.emplace_back("--resume");
+  const ProcessResult result = Start(kSingle, resumed);
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("the copy in memory")));
+  EXPECT_TRUE(fs::is_empty(Path("first")));
+  ASSERT_EQ(unsetenv("LOCKSTEP_MEMORY"), 0);
+
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  ASSERT_TRUE(Start(kSingle, with_steps(steps + 2, other)).ok());
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
 }
 
 // A digit of losses.csv that has flipped since the checkpoint is not gone on from.

@@ -143,7 +143,8 @@ class Trainer {
         AgreeOnFirst(is_first() ? BeginDirectory(resumed) : absl::OkStatus(), tools_.world));
     run_.directory->Agreed();
     if (is_first_here()) {
-      if (!run_.resume) RemoveInMemoryFolder(run_.out);                        // an earlier run's
+      RemoveFoldersOfEarlierRuns(run_.out);
+      if (!run_.resume) RemoveInMemoryFolder(run_.out);                        // of lost ranks
       for (const std::string& copy : resumed.passed_copies) RemoveTree(copy);  // nobody wants them
     }
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step, resumed));

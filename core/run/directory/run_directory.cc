@@ -153,6 +153,7 @@ absl::Status RunDirectory::Begin() {
   }
   LS_RETURN_IF_ERROR(MakeDirectories(out_));
   LS_RETURN_IF_ERROR(MarkAndLock());
+  if (use_ == Use::kNew) LS_RETURN_IF_ERROR(WriteRunId(out_));
   Tidy();
   Agreed();
   return absl::OkStatus();
