@@ -45,6 +45,7 @@ absl::StatusOr<std::vector<FoundCheckpoint>> CheckpointsByStep(const std::string
 absl::StatusOr<std::vector<FoundCheckpoint>> RunCheckpointsByStep(
     const std::string& run_directory) {
   LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> all, ListRunCheckpoints(run_directory));
+  std::erase_if(all, [](const FoundCheckpoint& found) { return IsApart(found.path); });
   return ByOwnSteps(std::move(all));
 }
 

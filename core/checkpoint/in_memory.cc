@@ -1,15 +1,17 @@
 #include "core/checkpoint/in_memory.h"
 
+#include <stdio.h>   // rename
 #include <stdlib.h>  // realpath
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>  // getuid
+#include <unistd.h>  // getuid, rmdir
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>  // std::getenv
 #include <memory>
 #include <random>
+#include <tuple>  // std::ignore
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,23 @@ std::string IdPath(const std::string& run_directory) {
 // The folder of the run that `text` names.
 std::string FolderOf(const std::string& text) {
   return absl::StrFormat("%s/%s%016x", MemoryRoot(), OwnNamesBegin(), ChecksumOf(text));
+}
+
+// What the names of folders for copies that stand apart begin with; a number follows.
+constexpr char kApart[] = "apart-";
+
+// The folders for copies that stand apart, below a folder in memory.
+std::vector<std::string> FoldersApart(const std::string& folder) {
+  std::vector<std::string> all;
+  for (const std::string& name : ListFolder(folder).value_or(std::vector<std::string>())) {
+    if (name.starts_with(kApart)) all.push_back(absl::StrCat(folder, "/", name));
+  }
+  return all;
+}
+
+void SortBySteps(std::vector<FoundCheckpoint>& all) {
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
 }
 
 // The bytes of a file, or of all files below a folder.
@@ -127,6 +146,54 @@ absl::Status MakeRoomForCopies(const std::string& run_directory, int64_t copy_by
       run_directory, std::max(copy_bytes, kMostInMemoryCopies * copy_bytes - BytesBelow(folder)));
 }
 
+absl::Status SetCopyApart(const std::string& run_directory, const FoundCheckpoint& copy) {
+  const std::string folder = InMemoryFolder(run_directory);
+  const std::string name = copy.path.substr(copy.path.find_last_of('/') + 1);
+  // Copies of two sets may have the same step.
+  for (int number = 0;; ++number) {
+    const std::string apart = absl::StrCat(folder, "/", kApart, number);
+    const std::string path = absl::StrCat(apart, "/", name);
+    if (PathExists(path)) continue;
+    LS_RETURN_IF_ERROR(MakeDirectories(apart));
+    if (rename(copy.path.c_str(), path.c_str()) == 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename \"", copy.path, "\""));
+  }
+}
+
+void PutCopiesBack(const std::string& run_directory) {
+  const std::string folder = InMemoryFolder(run_directory);
+  for (const std::string& apart : FoldersApart(folder)) {
+    for (const std::string& name : ListFolder(apart).value_or(std::vector<std::string>())) {
+      const std::string path = absl::StrCat(folder, "/", name);
+      // A copy that cannot be renamed stays apart, where the next start finds it.
+      if (!PathExists(path))
+        std::ignore = rename(absl::StrCat(apart, "/", name).c_str(), path.c_str());
+    }
+    rmdir(apart.c_str());  // where it is empty
+  }
+}
+
+std::vector<FoundCheckpoint> ListCopiesApart(const std::string& run_directory) {
+  std::vector<FoundCheckpoint> all;
+  const std::string folder = InMemoryFolder(run_directory);
+  if (folder.empty()) return all;
+  for (const std::string& apart : FoldersApart(folder)) {
+    const auto found = ListCheckpoints(apart);
+    if (found.ok()) all.insert(all.end(), found->begin(), found->end());
+  }
+  SortBySteps(all);
+  return all;
+}
+
+bool IsApart(const std::string& checkpoint) {
+  const std::string folder = checkpoint.substr(0, checkpoint.find_last_of('/'));
+  return IsInMemory(checkpoint) && folder.substr(folder.find_last_of('/') + 1).starts_with(kApart);
+}
+
+void RemoveCopiesApart(const std::string& run_directory) {
+  for (const std::string& apart : FoldersApart(InMemoryFolder(run_directory))) RemoveTree(apart);
+}
+
 void RemoveInMemoryFolder(const std::string& run_directory) {
   const std::string folder = InMemoryFolder(run_directory);
   if (!folder.empty()) RemoveTree(folder);
@@ -178,8 +245,9 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListRunCheckpoints(const std::strin
   if (folder.empty()) return all;
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> in_memory, ListCheckpoints(folder));
   all.insert(all.end(), in_memory.begin(), in_memory.end());
-  std::stable_sort(all.begin(), all.end(),
-                   [](const auto& a, const auto& b) { return a.step < b.step; });
+  const std::vector<FoundCheckpoint> apart = ListCopiesApart(run_directory);
+  all.insert(all.end(), apart.begin(), apart.end());
+  SortBySteps(all);
   return all;
 }
 

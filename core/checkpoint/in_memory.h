@@ -46,6 +46,20 @@ inline constexpr int64_t kMostInMemoryCopies = 2;
 // copies but the newest.
 absl::Status MakeRoomForCopies(const std::string& run_directory, int64_t copy_bytes);
 
+// --- copies that stand apart: a start of ranks does not go on from them, but it may yet fail, and
+// another start may want them. For the one rank of a machine that tidies up ----------------------
+
+// Moves a copy of the folder into a folder below it.
+absl::Status SetCopyApart(const std::string& run_directory, const FoundCheckpoint& copy);
+// Puts copies back that stand apart, but for those in whose place another copy is.
+void PutCopiesBack(const std::string& run_directory);
+// The copies that stand apart, oldest first by their names.
+std::vector<FoundCheckpoint> ListCopiesApart(const std::string& run_directory);
+// Whether the path of a checkpoint is that of a copy that stands apart.
+bool IsApart(const std::string& checkpoint);
+// Removes all that stands apart, when the ranks go on.
+void RemoveCopiesApart(const std::string& run_directory);
+
 // Removes the folder, if it is there.
 void RemoveInMemoryFolder(const std::string& run_directory);
 // Removes folders of earlier runs in the run directory from this machine's memory; none where the
@@ -68,7 +82,7 @@ struct FoundInMemoryFolder {
 absl::StatusOr<std::vector<FoundInMemoryFolder>> ListInMemoryFolders();
 
 // The checkpoints of a run on the disk and in memory, oldest first by their names; of two with the
-// same step the one in memory comes later.
+// same step the one in memory comes later. With copies that stand apart.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListRunCheckpoints(const std::string& run_directory);
 
 // Whether there is a copy in memory and no checkpoint on the disk that is as new. True as well

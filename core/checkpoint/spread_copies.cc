@@ -1,6 +1,9 @@
 #include "core/checkpoint/spread_copies.h"
 
+#include <stdio.h>  // rename
+
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <iterator>  // std::ssize
@@ -123,12 +126,10 @@ absl::StatusOr<std::vector<ManifestEntry>> ShardsOf(const std::string& path,
   return std::vector<ManifestEntry>{EntryOf(file)};
 }
 
-// The copies of a folder whose files are known: whole files, and those with a manifest of shards.
-std::vector<HeldCopy> HeldCopies(const std::string& folder, int rank) {
+// The copies whose files are known: whole files, and those with a manifest of shards.
+std::vector<HeldCopy> HeldCopies(const std::vector<FoundCheckpoint>& all, int rank) {
   std::vector<HeldCopy> held;
-  const auto all = ListCheckpoints(folder);
-  if (!all.ok()) return held;
-  for (const FoundCheckpoint& found : *all) {
+  for (const FoundCheckpoint& found : all) {
     const CheckpointFiles files =
         IsDirectory(found.path) ? CheckpointFiles::kSharded : CheckpointFiles::kWhole;
     const auto shards = ShardsOf(found.path, files);
@@ -242,12 +243,45 @@ bool IsWhole(const Candidate& candidate) {
   return true;
 }
 
-void RemoveAllBut(const std::string& folder, const std::string& path) {
-  const auto names = ListFolder(folder);
-  if (!names.ok()) return;
-  for (const std::string& name : *names) {
-    const std::string other = absl::StrCat(folder, "/", name);
-    if (other != path) RemoveTree(other);
+// Sets all copies of a machine apart but the one at `path`.
+absl::Status SetApartAllBut(const std::string& path, const std::string& run_directory) {
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all,
+                      ListCheckpoints(InMemoryFolder(run_directory)));
+  for (const FoundCheckpoint& found : all) {
+    if (found.path != path) LS_RETURN_IF_ERROR(SetCopyApart(run_directory, found));
+  }
+  return absl::OkStatus();
+}
+
+// Whether rank 0 finds nothing against a copy with `steps` behind it.
+absl::StatusOr<bool> IsWanted(int64_t steps, Communicator& ranks,
+                              absl::FunctionRef<absl::Status(int64_t steps)> check) {
+  int64_t is_wanted = 1;
+  if (ranks.rank() == 0) {
+    const absl::Status checked = check(steps);
+    is_wanted = checked.ok() ? 1 : 0;
+    if (!checked.ok()) {
+      std::fprintf(stderr, "--resume passes a copy in memory of %lld steps over: %s\n",
+                   static_cast<long long>(steps), std::string(checked.message()).c_str());
+    }
+  }
+  LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(&is_wanted, 1), 0, kLabel));
+  return is_wanted == 1;
+}
+
+// The newest copy that is whole and wanted; of a step of -1: there is none.
+absl::StatusOr<Candidate> Choose(const std::vector<HeldCopy>& held, const Machines& machines,
+                                 Communicator& ranks,
+                                 absl::FunctionRef<absl::Status(int64_t steps)> check) {
+  CopyKey limit = {std::numeric_limits<int64_t>::max(), 0};
+  while (true) {
+    LS_ASSIGN_OR_RETURN(Candidate copy, NewestBefore(limit, held, machines, ranks));
+    if (copy.key.first < 0) return copy;
+    if (IsWhole(copy)) {
+      LS_ASSIGN_OR_RETURN(const bool is_wanted, IsWanted(copy.key.first, ranks, check));
+      if (is_wanted) return copy;
+    }
+    limit = copy.key;
   }
 }
 
@@ -337,7 +371,8 @@ absl::Status SpreadCopies::ReadOwn(const std::vector<StateTensor>& state) const 
 }
 
 absl::Status BringTogether(const std::string& run_directory, const Machines& machines,
-                           Communicator& ranks) {
+                           Communicator& ranks,
+                           absl::FunctionRef<absl::Status(int64_t steps)> check) {
   const std::string folder = InMemoryFolder(run_directory);
   const bool is_first = machines.IsFirst(ranks.rank());
   LS_RETURN_IF_ERROR(AgreeOnFirst(
@@ -349,17 +384,16 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
   std::vector<HeldCopy> held;
   if (is_first) {
     RemoveDrafts(folder);
-    held = HeldCopies(folder, ranks.rank());
+    PutCopiesBack(run_directory);
+    std::vector<FoundCheckpoint> all = ListCopiesApart(run_directory);
+    if (const auto in_place = ListCheckpoints(folder); in_place.ok()) {
+      all.insert(all.end(), in_place->begin(), in_place->end());
+    }
+    held = HeldCopies(all, ranks.rank());
   }
-  Candidate copy;
-  CopyKey limit = {std::numeric_limits<int64_t>::max(), 0};
-  do {
-    LS_ASSIGN_OR_RETURN(copy, NewestBefore(limit, held, machines, ranks));
-    limit = copy.key;
-  } while (copy.key.first >= 0 && !IsWhole(copy));
+  LS_ASSIGN_OR_RETURN(const Candidate copy, Choose(held, machines, ranks, check));
   if (copy.key.first < 0) {
-    if (is_first) RemoveAllBut(folder, "");
-    return absl::OkStatus();
+    return AgreeOnError(is_first ? SetApartAllBut("", run_directory) : absl::OkStatus(), ranks);
   }
   std::vector<FileTransfer> transfers;
   int64_t missing_here = 0;
@@ -379,13 +413,19 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
   const bool is_sharded = copy.files == CheckpointFiles::kSharded;
   const std::string folder_of_files = is_sharded ? path : folder;
   absl::Status status;
+  // What this machine has of another set, even at the same path, is none of the copy.
+  const auto own = std::find_if(held.begin(), held.end(),
+                                [&](const HeldCopy& each) { return KeyOf(each) == copy.key; });
+  const bool has_any = own != held.end();
   if (is_first) {
-    // What this machine has of another set is none of it.
-    const bool has_any = std::any_of(held.begin(), held.end(), [&](const HeldCopy& own) {
-      return own.found.path == path && KeyOf(own) == copy.key;
-    });
-    RemoveAllBut(folder, has_any ? path : "");
-    status = MakeInMemoryFolder(run_directory, missing_here);
+    status = SetApartAllBut(has_any ? own->found.path : "", run_directory);
+    if (status.ok() && has_any && own->found.path != path) {
+      if (rename(own->found.path.c_str(), path.c_str()) != 0) {
+        status =
+            absl::ErrnoToStatus(errno, absl::StrCat("cannot rename \"", own->found.path, "\""));
+      }
+    }
+    if (status.ok()) status = MakeInMemoryFolder(run_directory, missing_here);
     if (status.ok()) status = MakeDirectories(folder_of_files);
   }
   // Without room on one of them there is no copy on any.
@@ -396,7 +436,9 @@ absl::Status BringTogether(const std::string& run_directory, const Machines& mac
   }
   LS_RETURN_IF_ERROR(ranks.status());
   if (status.ok()) return absl::OkStatus();
-  if (is_first) RemoveTree(path);
+  if (is_first && !has_any) RemoveTree(path);  // what has come of it
+  LS_RETURN_IF_ERROR(
+      AgreeOnError(is_first ? SetApartAllBut("", run_directory) : absl::OkStatus(), ranks));
   if (ranks.rank() == 0) {
     std::fprintf(stderr, "the copies in memory of %d machines are not brought together: %s\n",
                  machines.count(), std::string(status.message()).c_str());

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "core/checkpoint/checkpoint_metadata.h"
 #include "core/checkpoint/machines.h"
@@ -55,10 +56,14 @@ class SpreadCopies {
 };
 
 // Finds the newest copy that the machines have together, sound, and brings all of it to the folder
-// in memory of each of them; all else in these folders is removed. Where there is no such copy, or
-// no room for it, they hold none; rank 0 says what went wrong. Called by all ranks, on several
+// in memory of each of them; all other copies of these folders then stand apart
+// (core/checkpoint/in_memory.h). Where there is no such copy, or no room for it, all of them do;
+// rank 0 says what went wrong. Nothing is removed, and copies that an earlier call has set apart
+// count again. `check`, called on rank 0, tells whether the run can go on from a copy with `steps`
+// behind it; rank 0 says why not, and an older copy is taken. Called by all ranks, on several
 // machines. FailedPrecondition, which one rank tells, where one does not see the run directory.
 absl::Status BringTogether(const std::string& run_directory, const Machines& machines,
-                           Communicator& ranks);
+                           Communicator& ranks,
+                           absl::FunctionRef<absl::Status(int64_t steps)> check);
 
 }  // namespace lockstep

@@ -83,11 +83,15 @@ class SpreadCopiesTest : public ::testing::Test {
   }
 
   // Brings together what the machines named have; their ranks are numbered anew.
-  static absl::Status Gather(const std::vector<int>& machine_of_ranks) {
+  // Copies of more than `most_steps` steps are not wanted.
+  static absl::Status Gather(const std::vector<int>& machine_of_ranks, int64_t most_steps = 1000) {
     const Machines machines(machine_of_ranks);
     return RunRanks(static_cast<int>(machine_of_ranks.size()), {}, [&](RankHandle& handle) {
       return BringTogether(Run(machine_of_ranks[static_cast<size_t>(handle.rank())]), machines,
-                           handle.comm());
+                           handle.comm(), [most_steps](int64_t steps) {
+                             return steps <= most_steps ? absl::OkStatus()
+                                                        : absl::DataLossError("rows are missing");
+                           });
     });
   }
 
@@ -180,6 +184,40 @@ TEST_F(SpreadCopiesTest, WhereTwoNeighboursAreLostThereIsNoCopy) {
   RemoveInMemoryFolder(Run(1));
   ASSERT_EQ(Gather({0, 1, 2}), absl::OkStatus());
   for (int machine = 0; machine < 3; ++machine) EXPECT_EQ(StepOn(machine), std::nullopt);
+}
+
+// A start that cannot go on takes nothing from the next one.
+TEST_F(SpreadCopiesTest, ShardsOfACopyThatIsNotWholeCountAtTheNextStart) {
+  ASSERT_EQ(Save(Machines({0, 1, 2, 3}), 4, {5}), absl::OkStatus());
+  ASSERT_EQ(Gather({0, 1}), absl::OkStatus());
+  for (int machine = 0; machine < 2; ++machine) {
+    EXPECT_EQ(StepOn(machine), std::nullopt);
+    // Or the launcher would have the run begin anew.
+    EXPECT_THAT(ListRunCheckpoints(Run(machine)).value(), SizeIs(1));
+  }
+  ASSERT_EQ(Gather({0, 1, 2, 3}), absl::OkStatus());
+  for (int machine = 0; machine < 4; ++machine) {
+    EXPECT_EQ(StepOn(machine), 5);
+    RemoveCopiesApart(Run(machine));
+    EXPECT_EQ(StepOn(machine), 5);
+  }
+}
+
+TEST_F(SpreadCopiesTest, AnOlderCopyIsTakenAndTheNewerOneStaysWhereRowsAreMissing) {
+  ASSERT_EQ(Save(Machines({0, 1}), 2, {5}), absl::OkStatus());
+  ASSERT_EQ(Save(Machines({0}), 1, {8}), absl::OkStatus());
+  const auto expect_step = [this](int64_t step) {
+    for (int machine = 0; machine < 2; ++machine) EXPECT_EQ(StepOn(machine), step);
+  };
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(Gather({0, 1}, /*most_steps=*/6), absl::OkStatus());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("passes a copy in memory of 8 steps over: rows are missing"));
+  expect_step(5);
+  ASSERT_EQ(Gather({0, 1}), absl::OkStatus());
+  expect_step(8);
+  ASSERT_EQ(Gather({0, 1}, /*most_steps=*/6), absl::OkStatus());
+  expect_step(5);
 }
 
 TEST_F(SpreadCopiesTest, ADamagedShardComesFromItsNeighbour) {

@@ -126,7 +126,12 @@ class Trainer {
     // Whether or not this run makes copies: an earlier one's, which some machines may have and
     // others not, must be all ranks' or none's.
     if (run_.resume && run_.machines.are_several()) {
-      LS_RETURN_IF_ERROR(BringTogether(run_.out, run_.machines, tools_.world));
+      LS_RETURN_IF_ERROR(
+          BringTogether(run_.out, run_.machines, tools_.world,
+                        [this](int64_t steps) { return CheckHasRows(run_, steps); }));
+    } else if (run_.resume) {
+      if (is_first()) PutCopiesBack(run_.out);
+      LS_RETURN_IF_ERROR(AgreeOnFirst(absl::OkStatus(), tools_.world));  // all see them
     }
     Resumed resumed;
     int64_t step = 0;
@@ -144,6 +149,7 @@ class Trainer {
     run_.directory->Agreed();
     if (is_first_here()) {
       RemoveFoldersOfEarlierRuns(run_.out);
+      RemoveCopiesApart(run_.out);
       if (!run_.resume) RemoveInMemoryFolder(run_.out);                        // of lost ranks
       for (const std::string& copy : resumed.passed_copies) RemoveTree(copy);  // nobody wants them
     }

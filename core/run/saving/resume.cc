@@ -75,18 +75,14 @@ absl::Status CheckGoesOn(const std::string& path, int64_t steps, const TrainingR
   return rank == 0 ? Reporter::Check(run, steps) : absl::OkStatus();
 }
 
-// Whether the run directory has the losses of all steps behind a copy in memory: one that was put
-// back from elsewhere may not, and goes on from its own checkpoints.
-absl::Status CheckHasRows(const std::string& path, int64_t steps, const TrainingRun& run,
-                          int rank) {
-  if (rank != 0) return absl::OkStatus();
+}  // namespace
+
+absl::Status CheckHasRows(const TrainingRun& run, int64_t steps) {
   const absl::Status rows =
       RowFile::Check(run.out + "/losses.csv", kLossesCsv, steps, EarlierRows::kEveryStep);
-  if (!absl::IsFailedPrecondition(rows)) return absl::OkStatus();  // CheckGoesOn judges others
-  return absl::DataLossError(absl::StrCat(path, ": ", rows.message()));
+  // Resume judges other errors.
+  return absl::IsFailedPrecondition(rows) ? absl::DataLossError(rows.message()) : absl::OkStatus();
 }
-
-}  // namespace
 
 CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& base) {
   return {.model = run.model_fingerprint,
@@ -113,8 +109,8 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
   for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
     const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path, run, here, base, kernels);
     absl::Status here_found = info.status();
-    if (here_found.ok() && IsInMemory(newest->path)) {
-      here_found = CheckHasRows(newest->path, info->step, run, ranks.rank());
+    if (here_found.ok() && IsInMemory(newest->path) && ranks.rank() == 0) {
+      here_found = Annotate(CheckHasRows(run, info->step), newest->path);
     }
     LS_ASSIGN_OR_RETURN(const int finder,
                         FirstToPass(IsPassedOver(newest->path, here_found, run), ranks));

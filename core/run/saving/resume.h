@@ -41,6 +41,10 @@ struct Resumed {
 absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
                                Kernels& kernels);
 
+// Whether the run directory has the losses of the `steps` behind a copy in memory: one that was put
+// back from elsewhere may not, and goes on from its own checkpoints. DataLoss if not: for rank 0.
+absl::Status CheckHasRows(const TrainingRun& run, int64_t steps);
+
 // Renames damaged checkpoints, so that nobody takes them for sound, and says so: for rank 0.
 absl::Status SetAside(const std::vector<std::string>& damaged);
 
