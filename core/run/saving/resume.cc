@@ -139,12 +139,13 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
           Annotate(newest_damage,
                    "no checkpoint is sound; without --resume the run starts again; the newest")),
       ranks));
-  return absl::NotFoundError(
-      absl::StrCat(run.checkpoints(),
-                   ": holds no checkpoint that this rank can see, and no copy in memory can be put "
-                   "together; all ranks must see the run directory. To begin again with the first "
-                   "step, move ",
-                   run.out, " away"));
+  return AgreeOnFirst(absl::NotFoundError(absl::StrCat(
+                          run.checkpoints(),
+                          ": holds no checkpoint that this rank can see, and no copy in memory can "
+                          "be put together; all ranks must see the run directory. To begin again "
+                          "with the first step, move ",
+                          run.out, " away")),
+                      ranks);
 }
 
 absl::Status SetAsideSuspects(const TrainingRun& run, const SoundState::Suspects& suspects,
