@@ -48,7 +48,7 @@ class PassProbe {
   virtual void ObserveGradient(const std::string& /*parameter*/, const Tensor& /*gradient*/) {}
   // Takes note of what this rank adds to a sum over ranks, or gives to all of them, at the moment
   // in which it hands it over: whose bits were wrong shows in no result of the step. `what`: in
-  // words, "the losses". It may change after the call.
+  // words, "the batch statistics". It may change after the call. Numbers of the host by themselves.
   virtual void ObserveHandedOver(const std::string& /*what*/, const Tensor& /*value*/) {}
   virtual void ObserveNumbersHandedOver(const std::string& /*what*/,
                                         std::span<const double> /*numbers*/) {}

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -23,15 +22,11 @@
 #include "core/report/reporter.h"
 #include "core/report/restart_log.h"
 #include "core/run/device/rank_device.h"
-#include "core/run/guard/check_schedule.h"
 #include "core/run/guard/loss_watch.h"
-#include "core/run/guard/move_guard.h"
 #include "core/run/guard/non_finite_search.h"
-#include "core/run/guard/repeat_guard.h"
-#include "core/run/guard/replica_guard.h"
+#include "core/run/guard/run_guards.h"
 #include "core/run/guard/sound_state.h"
 #include "core/run/guard/straggler_watch.h"
-#include "core/run/guard/validation_guard.h"
 #include "core/run/leg/batches.h"
 #include "core/run/leg/mesh_change.h"
 #include "core/run/leg/rank_in_leg.h"
@@ -104,14 +99,6 @@ class Trainer {
   // Whether something that is done every so many steps (0: never) follows a step.
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && (step + 1) % every == 0; }
 
-  // Books the time of a check.
-  absl::Status Checking(absl::FunctionRef<absl::Status()> check) {
-    const int64_t start = NowNanos();
-    const absl::Status found = check();
-    report_.guard.nanos += NowNanos() - start;
-    return found;
-  }
-
   bool has_base() const { return !base_.empty(); }
   Rank& rank() { return here_->rank(); }
   Strategy& strategy() { return here_->strategy(); }
@@ -161,7 +148,7 @@ class Trainer {
     }
     report_.start_traffic = ledger_.Mark();
     if (own) {
-      LS_RETURN_IF_ERROR(CheckValidation(step, *own));
+      LS_RETURN_IF_ERROR(guards_.CheckValidation(step, *own, *here_));
       if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
     }
     return step;
@@ -177,7 +164,7 @@ class Trainer {
     LS_RETURN_IF_ERROR(MakeBase());
     if (run_.resume) {
       LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
-      sound_.Resumed(resumed.steps, resumed.checked_steps);
+      guards_.sound().Resumed(resumed.steps, resumed.checked_steps);
       const std::string metrics = run_.out + "/metrics.jsonl";
       LS_RETURN_IF_ERROR(watch_.Resume(metrics, resumed.steps, here_->ranks()));
       LS_RETURN_IF_ERROR(best_.Resume(
@@ -247,9 +234,7 @@ class Trainer {
         Visit(RunPlace::Where::kStepEnd, step);
         if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
         LS_RETURN_IF_ERROR(saver_.Advance(step));
-        LS_RETURN_IF_ERROR(Checking(
-            [&] { return guard_.AfterSteps(step + 1, strategy().State(), here_->ranks()); }));
-        sound_.Checked(step + 1);
+        LS_RETURN_IF_ERROR(guards_.AfterSteps(step + 1, *here_));
         LS_RETURN_IF_ERROR(AfterStep(step));
       }
       steps_here_ += 1;
@@ -276,20 +261,9 @@ class Trainer {
     return SaveLast(step);
   }
 
-  // Before anything is saved with `steps` steps behind it.
-  absl::Status CompareReplicas(int64_t steps) {
-    return Checking([&] { return guard_.BeforeSaving(steps, strategy().State(), here_->ranks()); });
-  }
-
-  // When nothing else looks at the state that a checked step has left.
-  absl::Status CheckAtRest(int64_t steps) {
-    return Checking([&] { return repeats_.CheckAtRest(steps, *here_); });
-  }
-
   // Saves a state that no further step will look at.
   absl::Status SaveLast(int64_t steps) {
-    LS_RETURN_IF_ERROR(CheckAtRest(steps));
-    LS_RETURN_IF_ERROR(CompareReplicas(steps));
+    LS_RETURN_IF_ERROR(guards_.BeforeSavingLast(steps, *here_));
     return saver_.SaveAndWait(steps);
   }
 
@@ -301,17 +275,12 @@ class Trainer {
     if (here_ != nullptr) LS_RETURN_IF_ERROR(saver_.Leave(steps));  // waits for the disk
     const CommTotals before = ledger_.Mark();
     std::vector<HeldState> held;
+    LS_RETURN_IF_ERROR(guards_.BeginMove(steps, here_.get()));
     if (here_ != nullptr) {
-      LS_RETURN_IF_ERROR(CheckAtRest(steps));
       LS_RETURN_IF_ERROR(copies_.Compare(steps));
-    }
-    LS_RETURN_IF_ERROR(moves_.Begin(here_.get()));
-    if (here_ != nullptr) {
       copies_.Leave();
       held.push_back(strategy().State());
     }
-    repeats_.Forget();
-    guard_.Forget();
     here_.reset();
     leg_ = &next;
     BeginReport();
@@ -326,10 +295,9 @@ class Trainer {
       strategy().Restored();
       LS_RETURN_IF_ERROR(HashBase());
     }
-    LS_RETURN_IF_ERROR(moves_.End(change, here_.get()));
+    LS_RETURN_IF_ERROR(guards_.EndMove(change, here_.get()));
     // Ranks that were idle know of no checkpoint and of no loss.
     LS_RETURN_IF_ERROR(saver_.Share());
-    LS_RETURN_IF_ERROR(sound_.Share(tools_.world));
     LS_RETURN_IF_ERROR(watch_.Share(tools_.world));
     LS_RETURN_IF_ERROR(best_.Share(tools_.world));
     change.planned_bytes = bytes.planned;
@@ -377,6 +345,7 @@ class Trainer {
     report_.memory = rank().allocator().books();
     report_.routed = peaks_->steps();
     report_.checkpoints = saver_.costs();
+    report_.guard = guards_.costs();
     report_.slow_ranks = stragglers_.slow_ranks();
     report_.median_step_seconds = Median(step_seconds_);
     LS_ASSIGN_OR_RETURN(report_.parameter_hash,
@@ -432,7 +401,7 @@ class Trainer {
   absl::Status Step(int64_t step, BatchSource& batches) {
     // First, for what watches the step for the guard hands on to it what it sees.
     if (rank().probe != nullptr) rank().probe->BeginStep(step, strategy().State());
-    LS_RETURN_IF_ERROR(Checking([&] { return repeats_.Begin(step, *here_); }));
+    LS_RETURN_IF_ERROR(guards_.BeginStep(step, *here_));
     const CommTotals before = ledger_.Mark();
     const int64_t busy = tools_.kernels.busy_nanos();
     tools_.timer.BeginStep(step);
@@ -466,11 +435,8 @@ class Trainer {
     report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
     report_.measured_steps += 1;
     step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
-    LS_RETURN_IF_ERROR(Checking([&] {
-      return repeats_.End(step, result, *here_,
-                          [&](RankInLeg& where) { return Again(step, where); });
-    }));
-    report_.guard.steps += checks_.IsDueBehind(step + 1) ? 1 : 0;
+    LS_RETURN_IF_ERROR(guards_.EndStep(step, result, *here_,
+                                       [&](RankInLeg& where) { return Again(step, where); }));
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
@@ -528,14 +494,9 @@ class Trainer {
     return reporter_->Hashes({.step = step, .tensors = std::move(hashes)});
   }
 
-  // What this rank has of the validation behind so many steps.
-  absl::Status CheckValidation(int64_t steps, const ValidationPart& own) {
-    return Checking([&] { return validations_.Check(steps, own, *here_); });
-  }
-
   absl::Status ValidateAfter(int64_t step) {
     const ValidationPart own = EvaluatePart(*leg_, rank(), strategy());
-    LS_RETURN_IF_ERROR(CheckValidation(step + 1, own));
+    LS_RETURN_IF_ERROR(guards_.CheckValidation(step + 1, own, *here_));
     report_.validation = SumOfParts(own, rank().mesh);
     return reporter_ == nullptr ? absl::OkStatus()
                                 : reporter_->Validation(step, report_.validation);
@@ -547,14 +508,16 @@ class Trainer {
       LS_RETURN_IF_ERROR(ValidateAfter(step));
       const bool is_best = best_.Take(report_.validation.loss);
       if (is_best && best_.keeps_best()) {
-        LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
+        LS_RETURN_IF_ERROR(guards_.BeforeSaving(step + 1, *here_));
         LS_RETURN_IF_ERROR(saver_.SaveBest(step + 1));
       }
       last = last || best_.ends_run();
     }
     if (last) return SaveLast(step + 1);
     const bool is_due = IsDue(step, run_.settings.checkpoint.every);
-    if (is_due || copies_.IsDue(step + 1)) LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
+    if (is_due || copies_.IsDue(step + 1)) {
+      LS_RETURN_IF_ERROR(guards_.BeforeSaving(step + 1, *here_));
+    }
     LS_RETURN_IF_ERROR(copies_.AfterSteps(step + 1));
     if (!is_due) return absl::OkStatus();
     LS_RETURN_IF_ERROR(saver_.Save(step + 1));
@@ -572,21 +535,16 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
-  const CheckSchedule checks_{.every = run_.settings.guard.every, .steps = run_.settings.steps};
-  SoundState sound_{checks_, [this](const SoundState::Suspects& suspects) {
+  RunGuards guards_{run_.settings, tools_, [this](const SoundState::Suspects& suspects) {
                       saver_.EndWriting();  // or what is being written gets its name afterwards
                       return SetAsideSuspects(run_, suspects, tools_.world.rank());
                     }};
-  RepeatGuard repeats_{checks_, run_.settings.guard.repeat_on, tools_, sound_};
-  ReplicaGuard guard_{checks_, tools_.kernels, sound_};
-  ValidationGuard validations_{checks_, sound_};
-  MoveGuard moves_{checks_, tools_};
   LossWatch watch_{run_.settings, run_.checkpoints()};
   StragglerWatch stragglers_{run_.settings.guard};
   BestWatch best_{BestSettingsOf(run_.config)};
   std::optional<StepsOfPeaks> peaks_;  // of the leg; none before its first step
-  CheckpointSaver saver_{run_, tools_, base_, sound_};
-  InMemorySaver copies_{run_, tools_, base_, sound_};
+  CheckpointSaver saver_{run_, tools_, base_, guards_.sound()};
+  InMemorySaver copies_{run_, tools_, base_, guards_.sound()};
 };
 
 }  // namespace
