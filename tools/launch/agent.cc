@@ -27,6 +27,7 @@
 #include "core/report/error_file.h"
 #include "core/report/restart_log.h"
 #include "core/run/directory/run_directory.h"
+#include "core/run/directory/run_lock.h"
 #include "core/run/restart_limit.h"
 #include "core/run/saving/best_watch.h"
 #include "core/run/stop/exit_codes.h"
@@ -41,6 +42,8 @@ namespace {
 
 constexpr int64_t kPollNanos = 20'000'000;
 constexpr double kLongestWaitSeconds = 600;
+// An NFS server keeps the locks of a host that has died for 90 s, if nothing else is set.
+constexpr double kLongestLockSeconds = 120;
 // A launcher that cannot reach a host waits for ever to hear that its ranks have ended.
 constexpr double kLongestFarewellSeconds = 10;
 // Ctrl-C reaches a program from the terminal and again from who has started it: one wish.
@@ -171,7 +174,7 @@ class Agent {
     RestartLimit limit(options_.max_restarts, saved);
     while (true) {
       LS_ASSIGN_OR_RETURN(const std::optional<Placement> placement, AwaitPlacement());
-      if (!placement) return Finish(128 + stop_signal_);
+      if (!placement || !AwaitLock()) return Finish(128 + stop_signal_);
       LS_ASSIGN_OR_RETURN(const GroupEnd end, RunGroup(*placement, folder));
       LS_RETURN_IF_ERROR(Settle());
       const bool is_whole = end.ranks.empty() && end.signal == 0;
@@ -293,6 +296,27 @@ class Agent {
         if (TakeSignal()) return std::nullopt;
       }
     }
+  }
+
+  // Waits for the lock that a rank on a host that has died has left; false: a signal has come. What
+  // still has it then is perhaps another run: the ranks, which are refused, name it.
+  bool AwaitLock() {
+    if (!restart_) return true;
+    const std::string path = absl::StrCat(options_.out, "/", kRunLockFile);
+    const int64_t start = NowNanos();
+    std::string told;
+    for (std::string holder = HolderElsewhere(path);
+         !holder.empty() && SecondsSince(start) < kLongestLockSeconds;
+         holder = HolderElsewhere(path)) {
+      if (std::exchange(told, holder) != holder) {
+        std::fprintf(stderr, "%s is locked by %s; waiting for up to %s\n", path.c_str(),
+                     holder.c_str(), FormatDuration(kLongestLockSeconds).c_str());
+      }
+      for (int i = 0; i < 25; ++i) {
+        if (TakeSignal()) return false;
+      }
+    }
+    return true;
   }
 
   // Decides whether the run is to go on with more ranks than `now` has, given the hosts at hand. A

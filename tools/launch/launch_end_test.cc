@@ -1,13 +1,16 @@
 // How a launched run ends: complete, stopped by a signal, or given up.
 
+#include <fcntl.h>  // O_RDWR
 #include <signal.h>
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/file.h"
@@ -15,6 +18,7 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/report/restart_log.h"
 #include "core/run/directory/run_directory.h"
+#include "core/run/directory/run_lock.h"
 #include "core/run/stop/exit_codes.h"
 #include "core/run/stop/run_signals.h"
 #include "gmock/gmock.h"
@@ -177,6 +181,29 @@ TEST_F(LaunchTest, AFileServerWhoseClockIsBehindDoesNotHideThatRanksHaveBegun) {
   const ProcessResult result = launcher.Wait();
   EXPECT_EQ(result.exit_code, kStoppedExitCode) << result.err;
   EXPECT_EQ(ListCheckpoints(out() + "/checkpoints").value().back().step, Steps());
+}
+
+// A file server keeps the lock of a host that has died for a while.
+TEST_F(LaunchTest, TheLockOfAHostThatHasDiedIsWaitedFor) {
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    AwaitSteps(60);
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  const std::string lock = out() + "/" + kRunLockFile;
+  const int64_t steps = Steps();
+  absl::StatusOr<FileDescriptor> held = OpenRegularFile(lock, O_RDWR);
+  ASSERT_TRUE(held.ok()) << held.status();
+  ASSERT_EQ(LockRun(lock, *held), absl::OkStatus());
+  std::ofstream(lock) << "host elsewhere, process 7\n";
+  const std::string err = path("err.txt");
+  Subprocess launcher = StartFromShell(absl::StrCat("exec 2> ", err), {"--ranks", "2"});
+  AwaitText(err, lock + " is locked by host elsewhere, process 7; waiting for up to ");
+  EXPECT_EQ(Steps(), steps);
+  *held = FileDescriptor();
+  ExpectTheRunOfSingle(launcher.Wait());
 }
 
 TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {

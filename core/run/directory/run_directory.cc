@@ -1,21 +1,14 @@
 #include "core/run/directory/run_directory.h"
 
 #include <fcntl.h>     // O_CREAT
-#include <sys/file.h>  // flock
 #include <sys/stat.h>  // fstat, stat
-#include <unistd.h>    // ftruncate, getpid, gethostname, pread, pwrite
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
@@ -23,6 +16,7 @@
 #include "core/report/error_file.h"
 #include "core/report/metrics.h"
 #include "core/report/restart_log.h"
+#include "core/run/directory/run_lock.h"
 
 namespace lockstep {
 namespace {
@@ -30,30 +24,6 @@ namespace {
 constexpr char kPostMortem[] = "post_mortem";
 
 std::string LockPath(const std::string& out) { return absl::StrCat(out, "/", kRunLockFile); }
-
-// What run.lock says of the program that holds it.
-std::string Holder() {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
-  return absl::StrCat("host ", host.data(), ", process ", getpid());
-}
-
-// Takes the lock of an open run.lock. FailedPrecondition, naming the holder, if another has it.
-absl::Status Lock(const std::string& out, const FileDescriptor& file) {
-  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
-  if (errno != EWOULDBLOCK) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock \"", LockPath(out), "\""));
-  }
-  std::array<char, 512> text = {};
-  const ssize_t size = pread(file.get(), text.data(), text.size() - 1, 0);
-  const std::string holder = absl::StrReplaceAll(
-      absl::StripAsciiWhitespace(absl::string_view(text.data(), std::max<ssize_t>(size, 0))),
-      {{"\n", ", "}});
-  return absl::FailedPreconditionError(
-      absl::StrCat(out, ": another program is using this run directory (",
-                   holder.empty() ? "it has just begun" : holder,
-                   "); wait for it to end, or use another --out"));
-}
 
 // A losses.csv with our header, and what stands beside it.
 bool IsRunWithoutMark(const std::string& out) {
@@ -117,7 +87,7 @@ absl::StatusOr<std::shared_ptr<RunDirectory>> RunDirectory::Claim(const std::str
     if (!unmarked.ok()) lock = OpenRegularFile(LockPath(out), O_RDWR);
   }
   if (lock.ok()) {
-    LS_RETURN_IF_ERROR(Lock(out, *lock));
+    LS_RETURN_IF_ERROR(LockRun(LockPath(out), *lock));
     directory->lock_ = *std::move(lock);
   } else if (absl::IsNotFound(lock.status())) {
     LS_RETURN_IF_ERROR(unmarked);
@@ -137,7 +107,7 @@ absl::Status RunDirectory::CheckStillUnmarked() const {
   // Where no directory is, the one to make it says what is in its way.
   if (absl::IsNotFound(lock.status()) || !PathExists(out_)) return absl::OkStatus();
   LS_RETURN_IF_ERROR(lock.status());
-  LS_RETURN_IF_ERROR(Lock(out_, *lock));  // names the program that holds it
+  LS_RETURN_IF_ERROR(LockRun(LockPath(out_), *lock));  // names the program that holds it
   return BegunMeanwhile(out_);
 }
 
@@ -198,7 +168,7 @@ absl::Status RunDirectory::SetAside() {
 absl::Status RunDirectory::MarkAndLock() {
   if (!lock_.is_open()) {
     LS_ASSIGN_OR_RETURN(FileDescriptor file, OpenRegularFile(LockPath(out_), O_RDWR | O_CREAT));
-    LS_RETURN_IF_ERROR(Lock(out_, file));
+    LS_RETURN_IF_ERROR(LockRun(LockPath(out_), file));
     // Between opening and locking, another program may have set the directory aside.
     struct stat opened, named;
     if (fstat(file.get(), &opened) != 0 || stat(LockPath(out_).c_str(), &named) != 0 ||
@@ -207,12 +177,7 @@ absl::Status RunDirectory::MarkAndLock() {
     }
     lock_ = std::move(file);
   }
-  const std::string text = absl::StrCat(Holder(), "\n");
-  if (ftruncate(lock_.get(), 0) != 0 ||
-      pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write \"", LockPath(out_), "\""));
-  }
-  return absl::OkStatus();
+  return WriteHolder(LockPath(out_), lock_);
 }
 
 void LeaveErrorInNewDirectory(const std::string& out, const absl::Status& error) {

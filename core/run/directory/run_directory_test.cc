@@ -1,5 +1,6 @@
 #include "core/run/directory/run_directory.h"
 
+#include <fcntl.h>   // O_RDWR
 #include <unistd.h>  // getpid
 
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "core/base/file.h"
 #include "core/report/restart_log.h"
+#include "core/run/directory/run_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -91,6 +93,27 @@ TEST_F(RunDirectoryTest, ADirectoryInUseIsRefusedAndItsHolderNamed) {
                                     HasSubstr("use another --out")));
   }
   EXPECT_FALSE(fs::exists(out_ + ".1"));
+}
+
+// As after the host has died, whose lock the file server still keeps.
+TEST_F(RunDirectoryTest, TheHolderOnAnotherHostIsNamedWhileItHasTheLock) {
+  const std::string path = out_ + "/run.lock";
+  EXPECT_EQ(HolderElsewhere(path), "");
+  {
+    const auto here = RunDirectory::Claim(out_, Use::kNew).value();
+    ASSERT_EQ(here->Begin(), absl::OkStatus());
+    EXPECT_EQ(HolderElsewhere(path), "");
+  }
+  Write("run.lock", "host elsewhere, process 7\n");
+  EXPECT_EQ(HolderElsewhere(path), "");
+  {
+    const FileDescriptor file = OpenRegularFile(path, O_RDWR).value();
+    ASSERT_EQ(LockRun(path, file), absl::OkStatus());
+    EXPECT_EQ(HolderElsewhere(path), "host elsewhere, process 7");
+    EXPECT_THAT(Refused(Use::kNew), HasSubstr(out_ + ": another program is using this run directory"
+                                                     " (host elsewhere, process 7)"));
+  }
+  EXPECT_EQ(HolderElsewhere(path), "");
 }
 
 // Both have claimed what was not there; one of them begins.
