@@ -309,8 +309,10 @@ class Agent {
          !holder.empty() && SecondsSince(start) < kLongestLockSeconds;
          holder = HolderElsewhere(path)) {
       if (std::exchange(told, holder) != holder) {
-        std::fprintf(stderr, "%s is locked by %s; waiting for up to %s\n", path.c_str(),
-                     holder.c_str(), FormatDuration(kLongestLockSeconds).c_str());
+        std::fprintf(
+            stderr,
+            "%s is locked by %s; if that host has died, its lock soon ends: waiting for up to %s\n",
+            path.c_str(), holder.c_str(), FormatDuration(kLongestLockSeconds).c_str());
       }
       for (int i = 0; i < 25; ++i) {
         if (TakeSignal()) return false;

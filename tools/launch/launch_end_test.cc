@@ -200,7 +200,7 @@ TEST_F(LaunchTest, TheLockOfAHostThatHasDiedIsWaitedFor) {
   std::ofstream(lock) << "host elsewhere, process 7\n";
   const std::string err = path("err.txt");
   Subprocess launcher = StartFromShell(absl::StrCat("exec 2> ", err), {"--ranks", "2"});
-  AwaitText(err, lock + " is locked by host elsewhere, process 7; waiting for up to ");
+  AwaitText(err, lock + " is locked by host elsewhere, process 7; if that host has died");
   EXPECT_EQ(Steps(), steps);
   *held = FileDescriptor();
   ExpectTheRunOfSingle(launcher.Wait());

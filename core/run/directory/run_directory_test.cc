@@ -97,14 +97,14 @@ TEST_F(RunDirectoryTest, ADirectoryInUseIsRefusedAndItsHolderNamed) {
 
 // As after the host has died, whose lock the file server still keeps.
 TEST_F(RunDirectoryTest, TheHolderOnAnotherHostIsNamedWhileItHasTheLock) {
-  const std::string path = out_ + "/run.lock";
+  const std::string path = out_ + "/" + kRunLockFile;
   EXPECT_EQ(HolderElsewhere(path), "");
   {
     const auto here = RunDirectory::Claim(out_, Use::kNew).value();
     ASSERT_EQ(here->Begin(), absl::OkStatus());
     EXPECT_EQ(HolderElsewhere(path), "");
   }
-  Write("run.lock", "host elsewhere, process 7\n");
+  Write(kRunLockFile, "host elsewhere, process 7\n");
   EXPECT_EQ(HolderElsewhere(path), "");
   {
     const FileDescriptor file = OpenRegularFile(path, O_RDWR).value();

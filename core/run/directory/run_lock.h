@@ -13,12 +13,13 @@ namespace lockstep {
 // which names the directory and the holder, where another program has it.
 absl::Status LockRun(const std::string& path, const FileDescriptor& file);
 
-// Writes this program into a file whose lock it has: "host b, process 12".
+// Writes this program into a file whose lock it has: "host b, process 12". The error of a file that
+// cannot be written names it.
 absl::Status WriteHolder(const std::string& path, const FileDescriptor& file);
 
 // The program of another host that has the lock of the file `path`: "host b, process 12"; empty
 // where none has. A file server keeps the locks of a host that has died until its lease ends, 90 s
-// for Linux's NFS 4. Takes the lock for a moment: while no rank runs.
+// for Linux's NFS 4 (RFC 8881, section 8.3). Takes the lock for a moment: while no rank runs.
 std::string HolderElsewhere(const std::string& path);
 
 }  // namespace lockstep
