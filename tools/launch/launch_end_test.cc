@@ -2,6 +2,7 @@
 
 #include <fcntl.h>  // O_RDWR
 #include <signal.h>
+#include <unistd.h>  // usleep
 
 #include <chrono>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "core/checkpoint/checkpoint_folder.h"
@@ -196,6 +198,9 @@ TEST_F(LaunchTest, TheLockOfAHostThatHasDiedIsWaitedFor) {
   const int64_t steps = Steps();
   absl::StatusOr<FileDescriptor> held = OpenRegularFile(lock, O_RDWR);
   ASSERT_TRUE(held.ok()) << held.status();
+  // A process that is ending closes its files after /proc has lost its command line.
+  const int64_t start = NowNanos();
+  while (!LockRun(lock, *held).ok() && SecondsSince(start) < kLongestSeconds) usleep(2000);
   ASSERT_EQ(LockRun(lock, *held), absl::OkStatus());
   std::ofstream(lock) << "host elsewhere, process 7\n";
   const std::string err = path("err.txt");
