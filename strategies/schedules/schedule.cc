@@ -1,7 +1,8 @@
 #include "strategies/schedules/schedule.h"
 
 #include <algorithm>
-#include <optional>
+#include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,12 +13,24 @@
 namespace lockstep {
 namespace {
 
-// The faults of a schedule, gathered cell by cell.
+// The faults of a schedule, cell by cell.
 class Checker {
  public:
   explicit Checker(const Schedule& schedule) : schedule_(schedule), seen_(MostActions(schedule)) {}
 
+  // The first ten, and how many more there are.
   std::vector<std::string> Faults() {
+    Check();
+    if (more_ > 0) faults_.push_back(absl::StrCat("and ", more_, " more"));
+    return std::move(faults_);
+  }
+
+ private:
+  struct Place {
+    size_t rank, index;
+  };
+
+  void Check() {
     CheckRanks();
     for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       for (size_t i = 0; i < schedule_.ranks[rank].size(); ++i) CheckCell(rank, i);
@@ -29,11 +42,29 @@ class Checker {
     }
     if (faults_.empty()) CheckProgress();
     if (faults_.empty()) CheckOrders();
-    return std::move(faults_);
   }
 
- private:
-  std::string Cell(size_t rank, size_t index) const {
+  // A short file may name the thousandth stage and micro-batch, and lack a million actions: what
+  // nobody reads is not written.
+  void AddFault(const std::function<std::string()>& describe) {
+    constexpr size_t kMost = 10;
+    if (faults_.size() < kMost) {
+      faults_.push_back(describe());
+    } else {
+      ++more_;
+    }
+  }
+
+  // Where the stage's rank has an action first; it has it.
+  Place PlaceOf(const Action& action) const {
+    const auto rank = static_cast<size_t>(schedule_.rank_of_stage[action.stage]);
+    const std::vector<Action>& actions = schedule_.ranks[rank];
+    const auto at = std::find(actions.begin(), actions.end(), action);
+    return {rank, static_cast<size_t>(at - actions.begin())};
+  }
+
+  std::string Cell(Place place) const {
+    const auto [rank, index] = place;
     const Action& action = schedule_.ranks[rank][index];
     return absl::StrCat("rank ", rank, ", action ", index, " (",
                         ToString(action, schedule_.has_several_stages_a_rank()), ")");
@@ -43,40 +74,46 @@ class Checker {
     for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       const std::vector<int>& owners = schedule_.rank_of_stage;
       if (std::find(owners.begin(), owners.end(), static_cast<int>(rank)) == owners.end()) {
-        faults_.push_back(absl::StrCat("rank ", rank, ": has no stage"));
+        AddFault([&] { return absl::StrCat("rank ", rank, ": has no stage"); });
       }
     }
   }
 
   void CheckCell(size_t rank, size_t index) {
     const Action& action = schedule_.ranks[rank][index];
-    const auto fault = [&](const std::string& what) {
-      faults_.push_back(absl::StrCat(Cell(rank, index), ": ", what));
+    const auto fault = [&](const auto&... what) {
+      AddFault([&] { return absl::StrCat(Cell({rank, index}), ": ", what...); });
     };
     if (action.stage < 0 || action.stage >= schedule_.stages()) {
-      return fault(absl::StrCat("there is no stage ", action.stage, ", only ", schedule_.stages()));
+      return fault("there is no stage ", action.stage, ", only ", schedule_.stages());
     }
     if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches) {
-      return fault(absl::StrCat("there is no micro-batch ", action.micro_batch, ", only ",
-                                schedule_.micro_batches));
+      return fault("there is no micro-batch ", action.micro_batch, ", only ",
+                   schedule_.micro_batches);
     }
-    if (schedule_.rank_of_stage[action.stage] != static_cast<int>(rank)) {
-      return fault(absl::StrCat("stage ", action.stage, " belongs to rank ",
-                                schedule_.rank_of_stage[action.stage]));
+    const int owner = schedule_.rank_of_stage[action.stage];
+    if (owner != static_cast<int>(rank)) {
+      return fault("stage ", action.stage, " belongs to rank ", owner);
     }
-    std::optional<Place>& seen = seen_[IndexOf(schedule_, action)];
-    if (seen.has_value()) return fault(absl::StrCat("repeats ", Cell(seen->rank, seen->index)));
-    seen = {rank, index};
+    const size_t number = IndexOf(schedule_, action);
+    if (seen_[number]) {
+      return AddFault([&] {
+        return absl::StrCat(Cell({rank, index}), ": repeats ", Cell(PlaceOf(action)));
+      });
+    }
+    seen_[number] = true;
   }
 
   bool Has(ActionKind kind, int stage, int micro_batch) const {
-    return seen_[IndexOf(schedule_, {kind, stage, micro_batch})].has_value();
+    return seen_[IndexOf(schedule_, {kind, stage, micro_batch})];
   }
 
   void CheckComplete(int stage, int micro_batch) {
-    const auto fault = [&](absl::string_view what) {
-      faults_.push_back(absl::StrCat("rank ", schedule_.rank_of_stage[stage], ", stage ", stage,
-                                     ", micro-batch ", micro_batch, ": ", what));
+    const auto fault = [&](const auto&... what) {
+      AddFault([&] {
+        return absl::StrCat("rank ", schedule_.rank_of_stage[stage], ", stage ", stage,
+                            ", micro-batch ", micro_batch, ": ", what...);
+      });
     };
     if (!Has(ActionKind::kForward, stage, micro_batch)) fault("no forward");
     const bool whole = Has(ActionKind::kBackward, stage, micro_batch);
@@ -87,7 +124,7 @@ class Checker {
     } else if (!whole && !input && !weight) {
       fault("no backward");
     } else if (!whole && input != weight) {
-      fault(absl::StrCat("only the half of a backward for its ", input ? "input" : "weights"));
+      fault("only the half of a backward for its ", input ? "input" : "weights");
     }
   }
 
@@ -98,10 +135,11 @@ class Checker {
     for (size_t rank = 0; rank < done.size(); ++rank) {
       if (done[rank] == schedule_.ranks[rank].size()) continue;
       for (const Action& needed : dependencies.Of(schedule_.ranks[rank][done[rank]])) {
-        const auto [owner, index] = seen_[IndexOf(schedule_, needed)].value();
-        if (index < done[owner]) continue;
-        faults_.push_back(
-            absl::StrCat("deadlock: ", Cell(rank, done[rank]), " waits for ", Cell(owner, index)));
+        const Place place = PlaceOf(needed);
+        if (place.index < done[place.rank]) continue;
+        AddFault([&] {
+          return absl::StrCat("deadlock: ", Cell({rank, done[rank]}), " waits for ", Cell(place));
+        });
         break;
       }
     }
@@ -132,9 +170,11 @@ class Checker {
         continue;
       }
       if (actions[i].micro_batch != turn) {
-        faults_.push_back(absl::StrCat(Cell(rank, i), ": it is micro-batch ", turn,
-                                       "'s turn at stage ", stage, "; ", what,
-                                       " in the order of the micro-batches"));
+        AddFault([&] {
+          return absl::StrCat(Cell({static_cast<size_t>(rank), i}), ": it is micro-batch ", turn,
+                              "'s turn at stage ", stage, "; ", what,
+                              " in the order of the micro-batches");
+        });
         return false;
       }
       ++turn;
@@ -144,10 +184,8 @@ class Checker {
 
   const Schedule& schedule_;
   std::vector<std::string> faults_;
-  struct Place {
-    size_t rank, index;
-  };
-  std::vector<std::optional<Place>> seen_;  // by IndexOf
+  int64_t more_ = 0;        // faults that nobody is told of
+  std::vector<bool> seen_;  // by IndexOf
 };
 
 }  // namespace
@@ -159,14 +197,8 @@ std::string ToString(const Action& action, bool with_stage) {
 }
 
 absl::Status Validate(const Schedule& schedule) {
-  constexpr size_t kMost = 10;
-  std::vector<std::string> faults = Checker(schedule).Faults();
+  const std::vector<std::string> faults = Checker(schedule).Faults();
   if (faults.empty()) return absl::OkStatus();
-  if (faults.size() > kMost) {
-    const size_t more = faults.size() - kMost;
-    faults.resize(kMost);
-    faults.push_back(absl::StrCat("and ", more, " more"));
-  }
   return InvalidArgument("schedule ", schedule.name, ":\n  ", absl::StrJoin(faults, "\n  "));
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::SizeIs;
 
 constexpr auto F = ActionKind::kForward;
 constexpr auto B = ActionKind::kBackward;
@@ -49,6 +50,25 @@ TEST(ScheduleTest, NamesTheCellOfEachFault) {
                     HasSubstr("rank 0, action 3 (F0): there is no stage 5, only 2"),
                     HasSubstr("rank 0, action 4 (F0): stage 1 belongs to rank 1"),
                     HasSubstr("rank 0, stage 0, micro-batch 0: no backward")));
+}
+
+TEST(ScheduleTest, ARepetitionIsThatOfTheStagesRank) {
+  Schedule schedule = Small();
+  schedule.ranks[0].push_back({F, 1, 0});  // which has no part in it
+  schedule.ranks[1].push_back({F, 1, 0});
+  EXPECT_THAT(Faults(schedule),
+              AllOf(HasSubstr("action 2 (F0): stage 1 belongs to rank 1"),
+                    HasSubstr("rank 1, action 2 (F0): repeats rank 1, action 0")));
+}
+
+TEST(ScheduleTest, TellsOfTenFaultsAndCountsTheOthers) {
+  Schedule schedule = Small();
+  schedule.micro_batches = 1000;  // the lists are those of the first
+  const std::vector<std::string> lines = absl::StrSplit(Faults(schedule), '\n');
+  ASSERT_THAT(lines, SizeIs(12));
+  EXPECT_EQ(lines[1], "  rank 0, stage 0, micro-batch 1: no forward");
+  // Each of the other 999 lacks a forward and a backward on two stages.
+  EXPECT_EQ(lines[11], "  and 3986 more");
 }
 
 TEST(ScheduleTest, EveryRankHasAStage) {
