@@ -53,8 +53,10 @@ TEST_F(LaunchTest, GoesOnAfterEachKindOfProcessWasKilled) {
   // The checkpoint of step 25 is written beside later steps, and is whole before the next begins.
   AwaitSteps(60);
   Kill(Kind::kRank);
+  AwaitRestarts(1);
   AwaitSteps(100);
   Kill(Kind::kMpirun);
+  AwaitRestarts(2);
   AwaitSteps(150);
   Kill(Kind::kWorker);
   ExpectTheRunOfSingle(launcher.Wait());
@@ -73,6 +75,7 @@ TEST_F(LaunchTest, TheConfigurationIsThatOfTheStart) {
   AwaitSteps(60);
   ASSERT_TRUE(WriteFileAtomically(path("workload.toml"), LaunchedGpt(4, "")).ok());
   Kill(Kind::kRank);
+  AwaitRestarts(1);
   AwaitSteps(120);
   ASSERT_TRUE(WriteFileAtomically(path("workload.toml"), "half a").ok());
   Kill(Kind::kRank);
@@ -128,6 +131,7 @@ TEST_F(LaunchTest, CopiesInMemoryOutliveRanksAndTheLauncher) {
     Subprocess launcher = Start({"--ranks", "2"}, copies);
     AwaitSteps(60);
     Kill(Kind::kRank);
+    AwaitRestarts(1);
     AwaitSteps(120);
     launcher.Signal(SIGKILL);
     launcher.Wait();

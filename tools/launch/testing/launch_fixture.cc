@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>  // std::ssize
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/report/restart_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -84,6 +86,16 @@ void LaunchTest::AwaitSteps(int64_t steps) const {
   const int64_t start = NowNanos();
   while (Steps() < steps && SecondsSince(start) < kLongestSeconds) usleep(2000);
   ASSERT_GE(Steps(), steps);
+}
+
+void LaunchTest::AwaitRestarts(int64_t restarts) const {
+  const int64_t start = NowNanos();
+  const auto have_gone_on = [&] {
+    const auto rows = ReadRestarts(out());
+    return rows.ok() && std::ssize(*rows) >= restarts && rows->back().went_on();
+  };
+  while (!have_gone_on() && SecondsSince(start) < kLongestSeconds) usleep(2000);
+  ASSERT_TRUE(have_gone_on());
 }
 
 void LaunchTest::AwaitFile(const std::string& path) {

@@ -46,6 +46,9 @@ class LaunchTest : public LaunchedRunTest {
 
   // Fail the test where what they wait for does not come.
   void AwaitSteps(int64_t steps) const;
+  // So many restarts, and the next step behind the last one. Until then losses.csv has the rows of
+  // the ranks before.
+  void AwaitRestarts(int64_t restarts) const;
   static void AwaitFile(const std::string& path);
   static void AwaitText(const std::string& path, const std::string& text);
   void AwaitNoProcess() const;
