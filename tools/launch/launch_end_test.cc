@@ -58,10 +58,11 @@ TEST_F(LaunchTest, ARemovedDirectoryIsNotMadeAgain) {
   EXPECT_FALSE(ListCheckpoints(path("away/checkpoints")).value().empty());
 }
 
-// No rank has noticed, as none has saved anything since.
+// No rank has noticed, as none has saved anything since. However late the test is, there are steps
+// left.
 TEST_F(LaunchTest, ARankThatIsLostAfterTheDirectoryIsNotStartedAgain) {
   Subprocess launcher =
-      Start({"--ranks", "2"}, {"--set", "checkpoint.every=0", "--set", "train.steps=1500"});
+      Start({"--ranks", "2"}, {"--set", "checkpoint.every=0", "--set", "train.steps=100000"});
   AwaitSteps(60);
   fs::rename(out(), path("away"));
   Kill(Kind::kRank);
@@ -75,7 +76,7 @@ TEST_F(LaunchTest, ARankThatIsLostAfterTheDirectoryIsNotStartedAgain) {
 // Ranks that have begun say themselves why they cannot save their steps.
 TEST_F(LaunchTest, ASignalAfterTheDirectoryHasTheRanksSayThatItIsGone) {
   Subprocess launcher =
-      Start({"--ranks", "2"}, {"--set", "checkpoint.every=0", "--set", "train.steps=1500"});
+      Start({"--ranks", "2"}, {"--set", "checkpoint.every=0", "--set", "train.steps=100000"});
   AwaitSteps(60);
   fs::rename(out(), path("away"));
   launcher.Signal(SIGTERM);
@@ -171,7 +172,7 @@ TEST_F(LaunchTest, AFileServerWhoseClockIsBehindDoesNotHideThatRanksHaveBegun) {
              absl::StrCat("touch ", path("starting"), "\nwhile [ ! -e ", path("go"),
                           " ]; do sleep 0.02; done\n", "exec build_defs/mpi_test.sh \"$@\"\n"));
   Subprocess launcher =
-      Start({"--ranks", "2", "--launcher", waiting + " {ranks}"}, {"--set", "train.steps=1500"});
+      Start({"--ranks", "2", "--launcher", waiting + " {ranks}"}, {"--set", "train.steps=100000"});
   AwaitFile(path("starting"));
   launcher.Signal(SIGSTOP);  // it does not see files with their first times
   ASSERT_EQ(WriteFileAtomically(path("go"), ""), absl::OkStatus());
