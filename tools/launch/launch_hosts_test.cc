@@ -147,7 +147,7 @@ TEST_F(LaunchTest, ASignalAfterRanksWereStoppedForMoreHostsLeavesThemTheirCheckp
   const std::string told = path("told");
   Subprocess launcher = StartFromShell(
       "exec 2> " + told, {"--ranks", "4", "--min_ranks", "2", "--host_discovery_script", script},
-      {"--set", "train.steps=1500"});
+      {"--set", "train.steps=100000"});
   AwaitSteps(30);
   ASSERT_EQ(WriteFileAtomically(back, ""), absl::OkStatus());
   AwaitFile(asked);
